@@ -1,0 +1,54 @@
+"""A resumable checkpoint at every end of a run, the sudden ones included."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
+
+
+class KeepLast(Callback):
+    """Saves ``last.ckpt`` at the end of training, and at Ctrl-C or SIGTERM once the step in progress is done.
+
+    The optimiser step is finished first, so the checkpoint is one that an uninterrupted run passes through. A second
+    signal is obeyed at once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "last.ckpt"
+        self.signal: int | None = None
+        self._saved_step = -1
+        self._handlers: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.signal and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            trainer.save_checkpoint(self.file)
+            rank_zero_info(f"\nstopped after step {trainer.global_step}; continue with --ckpt_path {self.file}")
+            raise KeyboardInterrupt
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._saved_step = trainer.global_step
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()
+        if self._saved_step < trainer.global_step:
+            trainer.save_checkpoint(self.file)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._restore()

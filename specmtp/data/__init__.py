@@ -1,0 +1,1 @@
+"""Corpora, vocabulary, windows and the DataModule: text in, windows of ids out."""

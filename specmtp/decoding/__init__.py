@@ -1,0 +1,1 @@
+"""Decoding: sampling, accept rules, drafters, the round, the loop, the trace. One decoder for callbacks and bench."""

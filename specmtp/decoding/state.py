@@ -1,0 +1,46 @@
+"""What a round reads and writes.
+
+Shapes: B rows, S slots of the token ring, T tokens.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specmtp.nn.cache import KVCache
+
+
+@dataclass(frozen=True)
+class State:
+    """The committed text of every row, and the caches that go with it.
+
+    Invariant: position length-1 holds the pending token; the target's cache holds everything before it. All rollback
+    follows from ``length``: caches keep no length of their own.
+    """
+
+    length_B: Tensor
+    """Committed tokens of a row, the pending one included, int64."""
+    token_BS: Tensor
+    """Ring of the latest tokens: position n stands in slot n mod S."""
+    cache: KVCache
+    """The target's."""
+    drafter: Any
+    """The drafter's own state: caches, hidden states."""
+
+    def tokens(self, start_B: Tensor, num_tokens: int) -> Tensor:
+        """Tokens at positions start..start+T-1, [B, T]."""
+        return self.token_BS.gather(1, self._slots(start_B, num_tokens))
+
+    def write(self, start_B: Tensor, ids_BT: Tensor) -> None:
+        """Puts tokens at positions start.. into the ring."""
+        self.token_BS.scatter_(1, self._slots(start_B, ids_BT.shape[1]), ids_BT)
+
+    def advanced(self, count_B: Tensor) -> "State":
+        """This state with count more tokens committed."""
+        return replace(self, length_B=self.length_B + count_B)
+
+    def _slots(self, start_B: Tensor, num_tokens: int) -> Tensor:
+        position_BT = start_B[:, None] + torch.arange(num_tokens, device=start_B.device)
+        return position_BT % self.token_BS.shape[1]

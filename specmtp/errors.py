@@ -1,0 +1,25 @@
+"""A user's mistake becomes one sentence and exit code 2; a fault of ours keeps its traceback."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TRACEBACK = "SPECMTP_TRACEBACK"
+"""Set this environment variable to see the traceback of a user's mistake."""
+
+
+@contextmanager
+def one_line_errors(*also: type[Exception]) -> Iterator[None]:
+    """Turns ValueError, OSError and the given classes into one line on stderr and exit code 2; Ctrl-C into 130."""
+    users_fault: tuple[type[Exception], ...] = (ValueError, OSError, *also)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except users_fault as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,1 @@
+"""The ledger: rows, timing, provenance, table."""

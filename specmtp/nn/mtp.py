@@ -1,0 +1,82 @@
+"""Sequential multi-token prediction (DeepSeek-V3, arXiv 2412.19437 §2.2).
+
+Depth k reads the hidden state of depth k-1 at position i (k = 1: of the trunk) and the embedding of token i+k, and
+predicts token i+k+1. Embedding, final norm and head are the target's.
+
+Four-token example, inputs 5 6 7 8, next token 9:
+    main     rows (5) (6) (7) (8)              predict 6 7 8 9
+    depth 1  rows (h5, 6) (h6, 7) (h7, 8)      predict 7 8 9
+    depth 2  rows (h'5, 7) (h'6, 8)            predict 8 9
+
+Shapes: B rows, T tokens, D width, V symbols.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from specmtp.nn.cache import Geometry, causal_geometry
+from specmtp.nn.config import GPTConfig
+from specmtp.nn.gpt import GPT
+from specmtp.nn.layers import Block, LayerCache, RMSNorm, init_weights
+
+
+class MTPModule(nn.Module):
+    """One depth: block(proj(norm(h) ‖ norm(emb)))."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.hidden_norm = RMSNorm(config.d_model, config.norm_eps)
+        self.embed_norm = RMSNorm(config.d_model, config.norm_eps)
+        self.proj = nn.Linear(2 * config.d_model, config.d_model, bias=False)
+        self.block = Block(config)
+
+    def forward(
+        self, h_BTD: Tensor, embedded_BTD: Tensor, geometry: Geometry, cache: LayerCache | None = None
+    ) -> Tensor:
+        """The hidden state of this depth before the final norm, [B, T, D]."""
+        joined_BTD = self.proj(torch.cat([self.hidden_norm(h_BTD), self.embed_norm(embedded_BTD)], -1))
+        return self.block(joined_BTD, geometry, cache)
+
+
+class MTP(nn.Module):
+    """The modules of depths 1..depth: one each, or one for all where ``shared``."""
+
+    def __init__(self, config: GPTConfig, depth: int, shared: bool = False) -> None:
+        """
+        Raises:
+            ValueError: depth is negative.
+        """
+        super().__init__()
+        if depth < 0:
+            raise ValueError(f"mtp_depth must not be negative, got {depth}")
+        self.depth, self.shared = depth, shared
+        self.modules_by_depth = nn.ModuleList(MTPModule(config) for _ in range(min(depth, 1) if shared else depth))
+        self.apply(init_weights)
+
+    def at(self, depth: int) -> MTPModule:
+        """The module of a depth, counted from 1."""
+        assert 1 <= depth <= self.depth
+        module = self.modules_by_depth[0 if self.shared else depth - 1]
+        assert isinstance(module, MTPModule)
+        return module
+
+
+class MultiTokenGPT(nn.Module):
+    """A GPT with its MTP modules (none at depth 0): what a training run trains and a checkpoint holds."""
+
+    def __init__(self, config: GPTConfig, mtp_depth: int = 0, mtp_shared: bool = False) -> None:
+        super().__init__()
+        self.gpt = GPT(config)
+        self.mtp = MTP(config, mtp_depth, mtp_shared)
+
+    def forward(self, ids_BT: Tensor) -> list[Tensor]:
+        """Logits of the main model [B, T, V], then of each depth k [B, T-k, V] as far as T-k > 0."""
+        num_tokens = ids_BT.shape[1]
+        h_BTD = self.gpt.hidden(ids_BT)
+        logits = [self.gpt.logits(h_BTD)]
+        for k in range(1, min(self.mtp.depth, num_tokens - 1) + 1):
+            rows = num_tokens - k
+            geometry = causal_geometry(rows, self.gpt.config, ids_BT.device)
+            h_BTD = self.mtp.at(k)(h_BTD[:, :rows], self.gpt.embed_tokens(ids_BT[:, k:]), geometry)
+            logits.append(self.gpt.logits(h_BTD))
+        return logits

@@ -1,0 +1,1 @@
+"""Training: losses, optimiser and schedule, and the two LightningModules."""

@@ -1,0 +1,171 @@
+"""The two LightningModules: the target with its MTP modules, and the small draft model."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from specmtp.checkpoint import Role, pack
+from specmtp.data.vocabulary import Vocabulary
+from specmtp.data.windows import mix
+from specmtp.nn.config import GPTConfig
+from specmtp.nn.mtp import MultiTokenGPT
+from specmtp.training.losses import LossSum, depth_losses, mean, total_loss
+from specmtp.training.optim import OptimConfig, make_optimizer
+
+
+class MeanLoss(Metric):
+    """Σ loss / number of terms, pooled over batches and processes."""
+
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, loss: LossSum) -> None:
+        self.total += loss[0].double()
+        self.count += loss[1]
+
+    def compute(self) -> Tensor:
+        return self.total / self.count
+
+
+class LanguageModule(LightningModule):
+    """What target and draft share: steps that log, validation over the whole split, exact resume, safe checkpoints."""
+
+    role: Role
+    net: MultiTokenGPT
+    mtp_weight: float = 0.0
+
+    def __init__(self, vocabulary: str, optimizer: OptimConfig, seed: int, compile: bool) -> None:
+        super().__init__()
+        self.vocabulary = Vocabulary(vocabulary)
+        self.optimizer_config, self.seed, self.compile_net = optimizer, seed, compile
+
+    def _adopt(self, net: MultiTokenGPT, hparams: Mapping[str, Any]) -> None:
+        """Takes the network in: metrics by loss name, plain hyper-parameters, compilation if asked."""
+        self.net = net
+        names = ["main", *(f"mtp{k}" for k in range(1, net.mtp.depth + 1))]
+        self.val_losses = nn.ModuleDict({name: MeanLoss() for name in names})
+        self.save_hyperparameters(
+            {**hparams, "optimizer": asdict(self.optimizer_config), "net": asdict(net.gpt.config), "seed": self.seed}
+        )
+        if self.compile_net:
+            net.compile()  # not self: a compiled LightningModule loses self.log, torch.compile(net) renames the keys
+
+    def losses(self, ids_BW: Tensor) -> dict[str, LossSum]:
+        """(sum, count) of every loss of a batch of windows."""
+        return depth_losses(self.net(ids_BW[:, :-1].clamp(min=0)), ids_BW)
+
+    def setup(self, stage: str) -> None:
+        depth, block = self.net.mtp.depth, self.trainer.datamodule.block_size  # type: ignore[attr-defined]
+        if depth >= block:
+            raise ValueError(f"block_size must exceed mtp_depth, got {block} and {depth}")
+
+    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+        """Seeds the global RNG for dropout from (seed, step, micro-batch, rank): a resumed run draws the same masks."""
+        micro = batch_idx % self.trainer.accumulate_grad_batches
+        torch.manual_seed(mix(self.seed, self.global_step, micro, self.global_rank))
+
+    def training_step(self, ids_BW: Tensor, batch_idx: int) -> Tensor:
+        losses = self.losses(ids_BW)
+        loss = total_loss(losses, self.mtp_weight)
+        self.log("train/loss", loss, prog_bar=True)
+        self.log_dict({f"train/loss_{name}": mean(pair) for name, pair in losses.items()})
+        self.log_dict({"train/mtp_weight": self.mtp_weight, "train/lr": self.lr_schedulers().get_last_lr()[0]})  # type: ignore[union-attr]
+        self.log("step", float(self.global_step + 1))  # the x-axis of every tag is optimiser steps done
+        return loss
+
+    def validation_step(self, ids_BW: Tensor, batch_idx: int) -> None:
+        for name, pair in self.losses(ids_BW).items():
+            self.val_losses[name].update(pair)  # type: ignore[operator]
+
+    def on_validation_epoch_end(self) -> None:
+        for name, metric in self.val_losses.items():
+            value = metric.compute()  # type: ignore[operator]
+            metric.reset()  # type: ignore[operator]
+            self.log(f"val/loss_{name}", value.float(), prog_bar=name == "main")
+            if name == "main":
+                self.log("val/perplexity", value.exp().float())
+                self.log("val/bits_per_character", (value / math.log(2)).float())
+        self.log("step", float(self.global_step))
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer, schedule = make_optimizer(self.net, self.optimizer_config, self.trainer.max_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["specmtp"] = pack(self.net, self.role, self.vocabulary)
+
+
+class GPTModule(LanguageModule):
+    """Trains the target: main + mtp_weight · mean over depths of the MTP losses."""
+
+    role = "target"
+
+    def __init__(
+        self,
+        vocabulary: str,
+        net: GPTConfig,
+        optimizer: OptimConfig,
+        mtp_depth: int = 1,
+        mtp_shared: bool = False,
+        mtp_weight: float = 0.3,
+        compile: bool = False,
+        seed: int = 1337,
+    ) -> None:
+        """
+        Args:
+            vocabulary: the symbols in id order; linked to the data.
+            net: shape of the GPT; its vocab_size is the vocabulary's.
+            optimizer: optimiser and schedule.
+            mtp_depth: MTP modules; 0 trains the plain model.
+            mtp_shared: one MTP module for all depths.
+            mtp_weight: weight of the MTP loss (the papers' λ).
+            compile: compile the network with torch.compile.
+            seed: seeds dropout; linked to seed_everything.
+        """
+        super().__init__(vocabulary, optimizer, seed, compile)
+        if not mtp_weight >= 0:
+            raise ValueError(f"mtp_weight must not be negative, got {mtp_weight}")
+        if mtp_depth > 0 and mtp_weight == 0:
+            raise ValueError(
+                "mtp_weight 0 with mtp_depth > 0 trains heads without a loss: set mtp_depth 0 (control.yaml)"
+            )
+        if mtp_shared and mtp_depth < 2:
+            raise ValueError(f"mtp_shared shares one module between depths and needs mtp_depth >= 2, got {mtp_depth}")
+        self.mtp_weight = mtp_weight if mtp_depth else 0.0
+        net = replace(net, vocab_size=len(vocabulary))
+        self._adopt(
+            MultiTokenGPT(net, mtp_depth, mtp_shared),
+            {"mtp_depth": mtp_depth, "mtp_shared": mtp_shared, "mtp_weight": self.mtp_weight},
+        )
+
+
+class DraftModule(LanguageModule):
+    """Trains the small draft model with cross-entropy on text."""
+
+    role = "draft"
+
+    def __init__(
+        self, vocabulary: str, net: GPTConfig, optimizer: OptimConfig, compile: bool = False, seed: int = 1337
+    ) -> None:
+        """
+        Args:
+            vocabulary: the symbols in id order; linked to the data.
+            net: shape of the draft GPT; its vocab_size is the vocabulary's.
+            optimizer: optimiser and schedule.
+            compile: compile the network with torch.compile.
+            seed: seeds dropout; linked to seed_everything.
+        """
+        super().__init__(vocabulary, optimizer, seed, compile)
+        self._adopt(MultiTokenGPT(replace(net, vocab_size=len(vocabulary))), {})

@@ -1,0 +1,38 @@
+"""What a wrong option should have been: parser messages boiled down to one sentence, with the nearest name."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_WRAPPINGS = (
+    r"Problem with given class_path '[^']*': (?P<inner>.*?)(?: - Expected a <class|$)",
+    r"Does not validate against any of the Union subtypes.*? Errors: - (?P<inner>.*?)(?: - Expected a <class|$)",
+)
+_UNKNOWN = (
+    r"[Uu]nrecognized arguments: -*(?P<name>[^\s=]+)",
+    r"[Oo]ption '(?P<name>[^']+)' is not accepted",
+    r"does not accept option '(?P<name>[^']+)'",
+)
+
+
+def plain_sentence(message: str, options: Iterable[str]) -> str:
+    """A parser's message without its wrappings; an unknown option with the nearest of ``options``.
+
+    >>> plain_sentence("unrecognized arguments: --gama 4", ["gammas", "tokens"])
+    "there is no option 'gama': did you mean 'gammas'?"
+    """
+    message = " ".join(message.split())
+    key = re.search(r'Parser key "([^"]+)"', message)
+    for wrapping in _WRAPPINGS:
+        if found := re.search(wrapping, message):
+            message = found["inner"]
+    for pattern in _UNKNOWN:
+        if found := re.search(pattern, message):
+            name = found["name"]
+            short = {option.rsplit(".", 1)[-1]: option for option in options}
+            near = difflib.get_close_matches(name.rsplit(".", 1)[-1], short, n=1, cutoff=0.5)
+            hint = f"did you mean '{short[near[0]]}'?" if near else "--help lists the options"
+            return f"there is no option '{name}': {hint}"
+    if key and key[1] not in message:
+        message = f"{key[1]}: {message}"
+    return re.sub(r"\(?<class '([\w.]*\.)?(\w+)'>\)?", r"\2", message.replace('Parser key "', "").replace('":', ":"))

@@ -1,0 +1,194 @@
+"""Train a model: python train.py --config configs/main.yaml [--key value …]"""
+
+import inspect
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentError
+from lightning import LightningModule, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.trainer.states import TrainerStatus
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
+
+from callbacks import MetricsFile, Throughput
+from callbacks.keep_last import KeepLast
+from callbacks.progress import StepProgress
+from specmtp.checkpoint import load
+from specmtp.data.datamodule import TextDataModule
+from specmtp.errors import one_line_errors
+from specmtp.nn.config import GPTConfig
+from specmtp.training.modules import DraftModule, GPTModule
+from specmtp.training.optim import OptimConfig
+from specmtp.usage import plain_sentence
+
+
+class TrainCLI(LightningCLI):
+    """LightningCLI with a run's folder: runs/NAME, then runs/NAME-2, …; a second run never writes into the first's."""
+
+    keep_last: KeepLast
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--run_name", type=str, default="main", help="name of the run's folder")
+        parser.add_argument("--runs_dir", type=str, default="runs", help="folder of all runs")
+        parser.add_argument(
+            "--ckpt_path",
+            type=str | None,
+            default=None,
+            help="a checkpoint to continue from; 'last' continues the newest run of this name, or begins one",
+        )
+        parser.link_arguments("data.symbols", "model.init_args.vocabulary", apply_on="instantiate")
+        parser.link_arguments("data.vocab_size", "model.init_args.net.vocab_size", apply_on="instantiate")
+        parser.link_arguments("seed_everything", "data.seed")
+        parser.link_arguments("seed_everything", "model.init_args.seed")
+
+    def before_instantiate_classes(self) -> None:
+        config = self.config
+        self.run_dir, self.resume_from = find_run(Path(config.runs_dir), config.run_name, config.ckpt_path)
+        trainer = config.trainer
+        if trainer.max_steps is None or trainer.max_steps < 1:
+            raise ValueError(f"trainer.max_steps must be set, and at least 1, got {trainer.max_steps}")
+        interval, accumulate = trainer.val_check_interval, trainer.accumulate_grad_batches
+        if isinstance(interval, int) and interval % accumulate:
+            raise ValueError(
+                f"trainer.val_check_interval counts batches and must be a multiple of accumulate_grad_batches, "
+                f"got {interval} and {accumulate}"
+            )
+        self.save_config_kwargs = {"overwrite": True}  # the folder is either new or the one being resumed
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        checkpoints = self.run_dir / "checkpoints"
+        self.keep_last = KeepLast(checkpoints)
+        common: dict[str, Any] = {
+            "dirpath": checkpoints,
+            "save_top_k": 1,
+            "save_on_train_epoch_end": False,
+            "auto_insert_metric_name": False,
+            "enable_version_counter": False,
+        }
+        logger = TensorBoardLogger(self.run_dir.parent, name="", version=self.run_dir.name, default_hp_metric=False)
+        if not self.config.trainer.logger:
+            kwargs["logger"] = logger
+        kwargs["callbacks"] = [
+            *(self.config_init.trainer.callbacks or []),
+            StepProgress(),
+            Throughput(),
+            MetricsFile(),
+            self.keep_last,
+            ModelCheckpoint(filename="best", monitor="val/loss_main", **common),
+            ModelCheckpoint(filename="last", **common),
+        ]
+        return super().instantiate_trainer(**kwargs)
+
+
+def describe(cli: TrainCLI) -> str:
+    """One line on what is about to be trained, on what, and where it goes."""
+    net, data = cli.model.net, cli.datamodule
+    gpt, mtp = (sum(p.numel() for p in part.parameters()) for part in (net.gpt, net.mtp))
+    heads = f" + {mtp:,} in {net.mtp.depth} MTP depth(s)" if mtp else ""
+    text = f"{data.corpus.name}, {len(data.corpus.text):,} characters, {data.vocab_size} symbols"
+    resumed = f", continuing {cli.resume_from}" if cli.resume_from else ""
+    return f"{cli.model.role}: {gpt:,} parameters{heads}; text: {text}; run: {cli.run_dir}{resumed}"
+
+
+def find_run(runs: Path, name: str, ckpt_path: str | None) -> tuple[Path, Path | None]:
+    """The folder of this run, and the checkpoint to continue from (None begins anew).
+
+    Raises:
+        ValueError: the checkpoint does not exist, or name is no plain folder name.
+    """
+    if not name or Path(name).name != name:
+        raise ValueError(f"run_name must be a plain folder name, got {name!r}")
+    runs.mkdir(parents=True, exist_ok=True)
+    own = [runs / name, *sorted(runs.glob(f"{name}-[0-9]*"), key=lambda d: int(d.name.rsplit("-", 1)[1]))]
+    started = [d for d in own if (d / "checkpoints" / "last.ckpt").exists()]
+    if ckpt_path not in (None, "last"):
+        file = Path(ckpt_path)
+        load(file)  # missing, damaged or foreign: told here in one sentence
+        return (file.parent.parent if file.parent.name == "checkpoints" else _fresh(runs, name)), file
+    if ckpt_path == "last" and started:
+        return started[-1], started[-1] / "checkpoints" / "last.ckpt"
+    return _fresh(runs, name), None
+
+
+def _fresh(runs: Path, name: str) -> Path:
+    """runs/NAME, or the next free runs/NAME-2, -3, …"""
+    number, folder = 1, runs / name
+    while folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = runs / f"{name}-{number}"
+    return folder
+
+
+def option_names() -> list[str]:
+    """The options a configuration may set, for the hint after a misspelt one."""
+    parts = {
+        "": ["run_name", "runs_dir", "ckpt_path", "config", "seed_everything"],
+        "data.": inspect.signature(TextDataModule).parameters,
+        "trainer.": inspect.signature(Trainer).parameters,
+        "model.": [p for module in (GPTModule, DraftModule) for p in inspect.signature(module).parameters],
+        "model.net.": GPTConfig.__dataclass_fields__,
+        "model.optimizer.": OptimConfig.__dataclass_fields__,
+    }
+    return [prefix + name for prefix, names in parts.items() for name in names]
+
+
+def quiet_lightning() -> None:
+    """Silences remarks of Lightning that a reader of this project's output can do nothing with."""
+    for remark in (
+        ".*does not have many workers.*",
+        ".*exists and is not empty.*",
+        ".*IterableDataset.*",
+        ".*LeafSpec.*",
+    ):
+        warnings.filterwarnings("ignore", remark)
+    dull = ("💡", "GPU available", "TPU available", "`Trainer.fit` stopped", "Restor")
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
+        logging.getLogger(name).addFilter(lambda record: not record.getMessage().startswith(dull))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Parses, trains, and returns the exit code: 0, or 128 + the signal that stopped the run."""
+    quiet_lightning()
+    try:
+        cli = TrainCLI(
+            LightningModule,
+            TextDataModule,
+            run=False,
+            subclass_mode_model=True,
+            auto_configure_optimizers=False,
+            seed_everything_default=1337,
+            trainer_defaults={
+                "max_epochs": -1,
+                "check_val_every_n_epoch": None,
+                "num_sanity_val_steps": 0,
+                "enable_model_summary": False,
+            },
+            parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
+            args=args,
+        )
+    except (ArgumentError, ValueError) as error:
+        raise ValueError(plain_sentence(str(error), option_names())) from error
+    max_steps = cli.trainer.max_steps
+    if cli.resume_from and (step := load(cli.resume_from).step) >= max_steps:
+        rank_zero_info(f"{cli.run_dir} is already trained to step {step} of {max_steps}: nothing to do")
+        return 0
+    rank_zero_info(describe(cli))
+    try:
+        cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.resume_from, weights_only=True)
+    except SystemExit:
+        if cli.trainer.state.status != TrainerStatus.INTERRUPTED:
+            raise
+        return 128 + (cli.keep_last.signal or 2)
+    rank_zero_info(f"trained: {cli.run_dir}  (curves: tensorboard --logdir {cli.run_dir.parent})")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors(MisconfigurationException):
+        sys.exit(main())
