@@ -1,0 +1,1 @@
+"""Theory, statistics and exactness checks; timings come in as arguments."""

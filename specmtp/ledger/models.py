@@ -1,0 +1,143 @@
+"""Which models a bench compares: found, checked against each other, described."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from specmtp.checkpoint import Checkpoint, find_newest, load
+from specmtp.data.corpus import CORPORA, load_corpus
+from specmtp.ledger.rows import Json
+
+METHODS = ("draft", "mtp")
+PROMPTS = {"tinyshakespeare": "ROMEO:\n", "stdlib": "def "}
+"""Usual prompts by corpus."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Models:
+    """A target, a draft model of the same vocabulary (or none), and the drafters that get rows."""
+
+    target: Checkpoint
+    draft: Checkpoint | None
+    methods: list[str]
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        return [c for c in (self.target, self.draft) if c]
+
+
+def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequence[str] | None, say: Say) -> Models:
+    """The models named, else the newest under ``runs``; both paths are said.
+
+    Args:
+        target: checkpoint or run folder, or None.
+        draft: checkpoint or run folder, or None.
+        runs: folder of runs.
+        asked: drafters that must have rows; None takes those there are.
+        say: told paths and what is left out.
+
+    Raises:
+        ValueError: no target, a wrong role, different vocabularies, or a drafter asked for that there is not.
+    """
+    target_file = checkpoint_file(target) if target else find_newest(runs, "target")
+    if target_file is None:
+        raise ValueError(
+            f"no trained target under {runs}/: 'make demo' trains quick ones, or train with python train.py --config "
+            "configs/draft.yaml and then configs/main.yaml"
+        )
+    target_model = _load(target_file, "target")
+    say(f"target: {_describe(target_model)}")
+    vocabulary = target_model.vocabulary
+    draft_file = checkpoint_file(draft) if draft else find_newest(runs, "draft", vocabulary)
+    draft_model = _load(draft_file, "draft") if draft_file else None
+    if draft_model is not None:
+        if draft_model.vocabulary != vocabulary:
+            raise ValueError(
+                f"target and draft have different vocabularies, {len(vocabulary)} symbols in {target_file} and "
+                f"{len(draft_model.vocabulary)} in {draft_file}: train both on the same text"
+            )
+        say(f"draft:  {_describe(draft_model)}")
+    absent = {}
+    if draft_model is None:
+        absent["draft"] = (
+            f"no draft model of this vocabulary under {runs}/: train one (configs/draft.yaml) or give --draft"
+        )
+    if target_model.net.mtp.depth == 0:
+        absent["mtp"] = f"{target_file} was trained without MTP: give a target with mtp_depth of 1 or more"
+    for method, reason in absent.items():
+        if asked is not None and method in asked:
+            raise ValueError(f"--arms {method}: {reason}")
+        if asked is None:
+            say(f"{method} rows left out: {reason}")
+    return Models(target_model, draft_model, [m for m in (asked or METHODS) if m not in absent])
+
+
+def checkpoint_file(path: str) -> Path:
+    """A checkpoint file, given itself or by its run's folder."""
+    for name in ("best.ckpt", "last.ckpt"):
+        if (file := Path(path) / "checkpoints" / name).exists():
+            return file
+    return Path(path)
+
+
+def validation_ids(target: Checkpoint) -> tuple[Tensor | None, str | None]:
+    """The validation part [N] of the text a target was trained on; or None and why not."""
+    metrics = target.metrics
+    if metrics is None:
+        return None, f"{target.path} has no metrics.json of its run that would name its text"
+    corpus, origin = metrics["corpus"], Path(metrics["corpus"]["origin"])
+    try:
+        named = corpus["name"] in CORPORA and not origin.is_file()
+        found = load_corpus(corpus["name"], None if named else str(origin))
+    except ValueError as error:
+        return None, str(error)
+    if found.sha256 != corpus["sha256"]:
+        return None, f"{found.origin} is not the text that {target.path} was trained on"
+    ids_N = target.vocabulary.encode(found.text)
+    return ids_N[int(len(ids_N) * (1 - metrics["val_fraction"])) :], None
+
+
+def usual_prompt(target: Checkpoint) -> str:
+    """A prompt that suits the text: its usual one, a newline, or the first symbol."""
+    symbols, metrics = target.vocabulary.symbols, target.metrics
+    corpus = metrics["corpus"]["name"] if metrics else ""
+    choices = [PROMPTS.get(corpus, "\n"), "\n", symbols[0]]
+    return next(prompt for prompt in choices if set(prompt) <= set(symbols))
+
+
+def model_json(checkpoint: Checkpoint) -> Json:
+    """A checkpoint as plain data; losses and times come from its run's metrics.json."""
+    metrics = checkpoint.metrics or {}
+    curve = {point["step"]: point for point in metrics.get("curve", [])}
+    return {
+        "role": checkpoint.role,
+        "path": str(checkpoint.path),
+        "sha256": checkpoint.sha256,
+        "step": checkpoint.step,
+        "vocabulary": checkpoint.vocabulary.digest,
+        "parameters": _parameters(checkpoint),
+        "val_loss": curve.get(checkpoint.step, {}).get("val/loss_main"),
+        "train_seconds": metrics.get("seconds"),
+    }
+
+
+def _load(file: Path, role: str) -> Checkpoint:
+    checkpoint = load(file)
+    if checkpoint.role != role:
+        raise ValueError(f"--{role} {file} holds a {checkpoint.role} model, a {role} model is wanted")
+    return checkpoint
+
+
+def _describe(checkpoint: Checkpoint) -> str:
+    size = _parameters(checkpoint)
+    heads = f" + {size['mtp']:,} in {checkpoint.net.mtp.depth} MTP depth(s)" if size["mtp"] else ""
+    return f"{checkpoint.path}, step {checkpoint.step}, {size['gpt']:,} parameters{heads}"
+
+
+def _parameters(checkpoint: Checkpoint) -> dict[str, int]:
+    net = checkpoint.net
+    return {name: sum(p.numel() for p in part.parameters()) for name, part in (("gpt", net.gpt), ("mtp", net.mtp))}

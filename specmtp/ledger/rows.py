@@ -1,0 +1,146 @@
+"""Rows of the ledger: measured arms as plain data. What is missing is None."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from specmtp.analysis.exactness import TIE_GAP, GreedyCheck, SamplingCheck
+from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
+from specmtp.analysis.theory import expected_tokens, theoretical_speedup
+from specmtp.decoding.sampling import Sampler
+from specmtp.ledger.arms import PLAIN, Arm
+from specmtp.ledger.measure import Checks, Measured
+
+Json = dict[str, Any]
+
+
+def make_rows(
+    measured: Mapping[Arm, Measured],
+    checks: Checks,
+    costs: Mapping[str, float],
+    alpha_exact: Mapping[str, float | None],
+    num_tokens: int,
+    sampler: Sampler,
+    common: Json,
+) -> list[Json]:
+    """One row an arm, in the order of the arms.
+
+    Args:
+        measured: traces and timings.
+        checks: an arm whose checks did not hold has no speed-up.
+        costs: seconds of one forward by network: target, draft, mtp.
+        alpha_exact: Σ min(p, q) over the validation text, by method.
+        num_tokens: the budget of a generation.
+        sampler: what was sampled with.
+        common: columns that are the same for all rows (device, dtype, threads, …).
+    """
+    plain = measured[Arm(PLAIN, 0)]
+    rows = []
+    for arm, result in measured.items():
+        counts = result.counts
+        alpha = counts.acceptance_rate
+        c = costs[arm.method] / costs["target"] if arm.method in costs else None
+        seconds = [s.seconds for s in result.samples]
+        spread = Spread.of(seconds)
+        baseline = {(s.repeat, s.prompt): s.seconds for s in plain.samples}
+        speedup = paired_ratio([baseline[s.repeat, s.prompt] for s in result.samples], seconds)
+        rows.append(
+            {
+                "id": arm.id,
+                "label": arm.label,
+                "method": arm.method,
+                "drafter": None if arm.method == PLAIN else arm.method,
+                "gamma": arm.gamma,
+                "window_rule": "sliding",
+                "lossless": True,
+                **common,
+                "temperature": sampler.temperature,
+                "top_k": sampler.top_k,
+                "top_p": sampler.top_p,
+                "tokens": num_tokens,
+                "generations": len(result.samples),
+                "rounds": counts.rounds,
+                "target_forwards": counts.target_forwards,
+                "prefill_forwards": result.prefill_forwards,
+                "draft_forwards": counts.draft_forwards,
+                "drafted": counts.drafted,
+                "examined": counts.examined,
+                "accepted": counts.accepted,
+                "emitted": counts.emitted,
+                "histogram": list(counts.histogram),
+                "acceptance_at": counts.acceptance_at,
+                "tokens_per_target_forward": counts.tokens_per_target_forward,
+                "alpha": alpha,
+                "alpha_interval": _ends(acceptance_interval(result.traces)),
+                "alpha_minpq": counts.alpha_minpq,
+                "alpha_exact": {"validation": alpha_exact.get(arm.method)},
+                "expected_tokens": expected_tokens(alpha, arm.gamma),
+                "c": c,
+                "theory_speedup": theoretical_speedup(alpha, arm.gamma, c),
+                "seconds": {**asdict(spread), "samples": seconds},
+                "prefill_seconds": Spread.of([s.prefill_seconds for s in result.samples]).median,
+                "ms_per_token": 1000 * spread.median / num_tokens if num_tokens else None,
+                "checks_passed": checks.passed(arm),
+                "acceptance_matches_beta": counts.acceptance_matches_beta,
+                "speedup": speedup_json(speedup) if checks.passed(arm) else None,
+            }
+        )
+    return rows
+
+
+def speedup_json(speedup: Interval) -> Json:
+    """Measured speed-up, what it is measured against, and whether the interval lies off 1."""
+    low, high = speedup.low, speedup.high
+    verdict = None if low is None or high is None else "faster" if low > 1 else "slower" if high < 1 else "same"
+    return {"median": speedup.value, "low": low, "high": high, "baseline": PLAIN, "verdict": verdict}
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [interval.low, interval.high]
+
+
+def greedy_json(arm: Arm, check: GreedyCheck) -> Json:
+    """A greedy check as plain data."""
+    return {
+        "method": arm.method,
+        "gamma": arm.gamma,
+        "prompts": check.prompts,
+        "tokens": check.tokens,
+        "identical": check.identical,
+        "first_divergence": None if check.first_divergence is None else asdict(check.first_divergence),
+        "tie_gap": TIE_GAP,
+        "passed": check.passed,
+    }
+
+
+def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, most: int = 12) -> Json:
+    """A sampling check as plain data, with the symbols of highest p."""
+    order = sorted(range(len(check.p)), key=lambda i: -check.p[i])[:most]
+    kept = {k: v for k, v in asdict(check).items() if k not in ("p", "q", "frequency")}
+    top = [
+        {"symbol": symbols[i], "p": check.p[i], "q": check.q[i] if check.q else None, "frequency": check.frequency[i]}
+        for i in order
+    ]
+    return {"method": arm.method, "gamma": arm.gamma, **kept, "passed": check.passed, "context": context, "top": top}
+
+
+def verdict_line(rows: Sequence[Json]) -> str:
+    """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
+    label = {row["id"]: row["label"] for row in rows}
+    timed = [row for row in rows if row["speedup"] and row["method"] != PLAIN]
+    faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
+    slower = [label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower"]
+    if faster:
+        best = faster[0]["speedup"]
+        head = f"fastest: {label[faster[0]['id']]}, {best['median']:.2f}× [{best['low']:.2f}, {best['high']:.2f}]"
+    elif any(r["speedup"]["verdict"] is None for r in timed):
+        head = "one timing a row says nothing of the spread: give --repeats 5 or more"
+    else:
+        head = "do not speculate: no arm is faster than plain decoding here"
+    failed = [label[r["id"]] for r in rows if not r["checks_passed"]]
+    parts = [head]
+    if slower:
+        parts.append(f"{', '.join(slower)} {'is' if len(slower) == 1 else 'are'} slower than plain")
+    if failed:
+        parts.append(f"NOT EXACT: {', '.join(failed)}")
+    return "; ".join(parts)

@@ -1,0 +1,420 @@
+"""The bench: honest clocks and spreads, checks that fail when they should, and a whole ledger."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, SMALL_DRAFT, TableGPT, sharpened, small_draft, small_target
+from scipy import stats
+from test_checkpoint import save
+
+import bench
+from specmtp.analysis.exact_acceptance import draft_overlap, mtp_overlap
+from specmtp.analysis.exactness import (
+    GreedyCheck,
+    causal_difference,
+    check_sampling,
+    chi_square_p,
+    compare_greedy,
+    tv_limit,
+)
+from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
+from specmtp.analysis.theory import expected_tokens, theoretical_speedup
+from specmtp.data.vocabulary import Vocabulary
+from specmtp.decoding.accept import Proposal, Verdict, accept
+from specmtp.decoding.drafters import DraftModel, NoDrafter
+from specmtp.decoding.loop import Decoder
+from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.noise import Noise
+from specmtp.decoding.sampling import Sampler
+from specmtp.decoding.trace import Trace
+from specmtp.ledger import measure
+from specmtp.ledger.arms import Arm, choose_arms
+from specmtp.ledger.files import write_json
+from specmtp.ledger.measure import forward_seconds, time_arms
+from specmtp.ledger.rows import speedup_json, verdict_line
+from specmtp.ledger.timing import CudaClock, WallClock, interleave, median_seconds
+from specmtp.nn.mtp import MultiTokenGPT
+
+
+@pytest.mark.parametrize(
+    "alpha, gamma, tokens",
+    [
+        (0.6, 1, 1.6),
+        (0.6, 4, 2.3056),
+        (0.6, 8, 2.4748),
+        (0.8987, 1, 1.899),
+        (0.6757, 8, 2.993),
+        (1.0, 4, 5.0),
+        (0, 3, 1),
+    ],
+)
+def test_expected_tokens(alpha: float, gamma: int, tokens: float) -> None:
+    assert expected_tokens(alpha, gamma) == pytest.approx(tokens, abs=2e-3)
+
+
+def test_theoretical_speedup() -> None:
+    assert theoretical_speedup(0.6, 2, 0.25) == pytest.approx(1.96 / 1.5)
+    assert theoretical_speedup(1.0, 4, 0.0) == 5
+    assert theoretical_speedup(None, 4, 0.1) is None and theoretical_speedup(0.5, 4, None) is None
+
+
+def test_spread() -> None:
+    s = Spread.of([10.0, 10.4, 9.9, 10.1, 25.0])
+    assert (s.n, s.median, s.min, s.low, s.high) == (5, 10.1, 9.9, 10.0, 10.4)
+    assert s.mean == pytest.approx(13.08) and s.std == pytest.approx(6.666, abs=1e-3)
+    one = Spread.of([3.0])
+    assert (one.median, one.low, one.high, one.std) == (3.0, None, None, None)
+
+
+def test_speedups_are_paired() -> None:
+    """A machine that slows down four-fold half-way moves neither the ratio nor its interval."""
+    base = [1.0, 1.01, 0.99, 4.0, 4.02, 3.98]
+    found = paired_ratio(base, [b / 1.5 for b in base])
+    assert (found.value, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
+    single = paired_ratio([1.0], [0.5])
+    assert single == Interval(2.0, None, None)
+    assert speedup_json(single)["verdict"] is None
+    noisy = paired_ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.1, 1.0, 1.0, 0.9, 1.05])
+    assert speedup_json(noisy)["verdict"] == "same"
+
+
+def test_acceptance_interval_covers_the_known_rate() -> None:
+    p, q = [[0.1, 0.2, 0.3, 0.4]] * 4, [[0.4, 0.3, 0.2, 0.1]] * 4
+    decoder = Decoder(TableGPT(p), DraftModel(TableGPT(q), 3))  # type: ignore[arg-type]
+    with torch.inference_mode():
+        trace = decoder.run_rounds(decoder.prefill([[0, 0]] * 200)[0], 200, seed=0)
+    covered = 0
+    for row in range(200):
+        alone = Trace(**{name: value[:, row : row + 1] for name, value in vars(trace).items()})
+        interval = acceptance_interval([alone])
+        assert interval is not None and interval.low is not None and interval.high is not None
+        covered += interval.low <= 0.6 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.99
+    plain = Decoder(small_target().gpt, NoDrafter(13))
+    with torch.inference_mode():
+        assert acceptance_interval([plain.run_rounds(plain.prefill([[1]])[0], 5, 0)]) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chi_square_is_scipys(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    p = generator.dirichlet(np.ones(20))
+    count = generator.multinomial(5000, p)
+    big = p * 5000 >= 5
+    observed, expected = np.append(count[big], count[~big].sum()), np.append(p[big], p[~big].sum()) * 5000
+    keep = expected > 0
+    assert chi_square_p(count, p) == pytest.approx(stats.chisquare(observed[keep], expected[keep]).pvalue, rel=1e-6)
+
+
+def test_impossible_symbols_have_no_probability() -> None:
+    assert chi_square_p(np.array([100, 0, 1]), np.array([0.9, 0.1, 0.0])) == 0
+    assert chi_square_p(np.array([100, 0, 0]), np.array([1.0, 0.0, 0.0])) == 1
+
+
+def test_noise_floor_holds_direct_samples() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(65))
+    limit = tv_limit(p, 20_000, 0)
+    draws = np.random.default_rng(1).multinomial(20_000, p, size=2000) / 20_000
+    assert (np.abs(draws - p).sum(1) / 2 < limit).all()
+    assert limit < 0.05
+
+
+def inflated(p_BNV: torch.Tensor, proposal: Proposal, noise: Noise) -> Verdict:
+    """An accept rule whose ratio is 10 % too large."""
+    return accept(p_BNV, proposal, Noise(noise.draft_v_BG, noise.accept_u_BG / 1.1, noise.emit_v_B))
+
+
+@pytest.mark.parametrize("method", ["draft", "mtp"])
+def test_sampling_check_passes_the_rule_and_fails_a_wrong_one(method: str) -> None:
+    target = small_target()
+    drafter = DraftModel(small_draft(), 1) if method == "draft" else MTPDrafter(target, 1)
+    context = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    right = check_sampling(Decoder(target.gpt, drafter), context, 50_000, 0, num_checks=4)
+    assert right.passed and right.tv < right.tv_limit and right.p_value > right.p_limit
+    assert right.accepted / right.draws == pytest.approx(right.beta, abs=0.01)
+    assert right.tv_draft is not None and right.tv_draft > 5 * right.tv
+    assert not check_sampling(
+        Decoder(target.gpt, drafter, accept_rule=inflated), context, 50_000, 0, num_checks=4
+    ).passed
+
+
+def test_sampling_check_sees_a_draft_scored_at_another_temperature() -> None:
+    target, draft = small_target(), small_draft()
+
+    class Hot(DraftModel):
+        def propose(self, state, sampler, draft_v_BG):  # type: ignore[no-untyped-def]
+            right = super().propose(state, sampler, draft_v_BG)
+            return Proposal(
+                right.drafts_BG, right.q_BGV.pow(0.8) / right.q_BGV.pow(0.8).sum(-1, keepdim=True), right.num_drafts_B
+            )
+
+    assert not check_sampling(Decoder(target.gpt, Hot(draft, 1)), [1, 2, 3, 4], 50_000, 0, num_checks=4).passed
+
+
+def test_greedy_check_sees_a_cache_off_by_one() -> None:
+    target = small_target()
+
+    class Late(DraftModel):
+        """Commits a target cache shifted by one: the pending token is written where its predecessor stood."""
+
+    decoder = Decoder(target.gpt, Late(small_draft(), 2), Sampler(0))
+    plain = Decoder(target.gpt, NoDrafter(13), Sampler(0))
+    prompts = [[1, 2, 3], [4, 5]]
+    with torch.inference_mode():
+        wanted = plain.generate(prompts, 60).tokens
+        right = decoder.generate(prompts, 60).tokens
+        assert compare_greedy(target.gpt, prompts, wanted, right) == GreedyCheck(2, 60, 2, None)
+        state, _ = decoder.prefill(prompts)
+        for ring in (*state.cache.keys, *state.cache.values):
+            ring.copy_(ring.roll(1, 2))
+        wrong = decoder.decode(state, 60).tokens
+    check = compare_greedy(target.gpt, prompts, wanted, wrong)
+    assert not check.passed and check.first_divergence is not None and check.first_divergence.gap > 1e-5
+
+
+def test_a_divergence_at_a_tie_passes_and_is_reported() -> None:
+    target = small_target()
+    with torch.no_grad():
+        target.gpt.lm_head.weight[3] = target.gpt.lm_head.weight[7]
+    decoder = Decoder(target.gpt, NoDrafter(13), Sampler(0))
+    for start in range(13):
+        tokens = decoder.generate([[start]], 30).tokens[0]
+        if 3 in tokens:
+            place = tokens.index(3)
+            other = [*tokens[:place], 7, *tokens[place + 1 :]]
+            check = compare_greedy(target.gpt, [[start]], [tokens], [other])
+            assert check.passed and check.identical == 0
+            assert check.first_divergence is not None and check.first_divergence.position == place
+            return
+    pytest.fail("no tie was met")
+
+
+def test_causal_difference_can_fail() -> None:
+    target = small_target().gpt
+    ids = torch.randint(13, (64,))
+    assert causal_difference(target, ids) <= 1e-5
+
+    class Peeking(torch.nn.Module):
+        def __call__(self, ids_BT: torch.Tensor) -> torch.Tensor:
+            return target(ids_BT.flip(1))
+
+    assert causal_difference(Peeking(), ids) > 1e-2  # type: ignore[arg-type]
+
+
+def test_exact_acceptance_of_equal_and_other_models() -> None:
+    target, windows = small_target(depth=2), torch.randint(13, (5, 9))
+    total, count = draft_overlap(target, target.gpt, Sampler(), windows)
+    assert (total / count, count) == (pytest.approx(1.0), 40)
+    total, count = draft_overlap(target, small_draft(), Sampler(), windows)
+    p, q = target.gpt(windows[:, :-1]).softmax(-1), small_draft()(windows[:, :-1]).softmax(-1)
+    assert total == pytest.approx(float((1 - (p - q).abs().sum(-1) / 2).sum()), rel=1e-5)
+    assert [count for _, count in mtp_overlap(target, Sampler(), windows)] == [35, 30]
+    # depth 1 at row i and the main model at row i + 1 predict the same token
+    main, depth, _ = target(windows[:, :-1])
+    by_hand = sum(
+        float(torch.minimum(main[b, i + 1].softmax(-1), depth[b, i].softmax(-1)).sum())
+        for b in range(5)
+        for i in range(7)
+    )
+    assert mtp_overlap(target, Sampler(), windows)[0][0] == pytest.approx(by_hand, rel=1e-5)
+
+
+class FakeEvent:
+    """A CUDA event by a fake clock in milliseconds: readable once awaited."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at, self.awaited = -1.0, False
+
+    def record(self) -> None:
+        self.at = FakeEvent.now
+
+    def synchronize(self) -> None:
+        self.awaited = True
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        assert end.awaited, "the end event was read before it was awaited"
+        return end.at - self.at
+
+
+def test_cuda_clock_awaits_and_gives_seconds() -> None:
+    def work() -> str:
+        FakeEvent.now += 2500.0
+        return "done"
+
+    assert CudaClock(FakeEvent).time(work) == ("done", 2.5)  # type: ignore[arg-type]
+
+
+def test_wall_clock_waits_for_the_device() -> None:
+    log: list[str] = []
+    times = iter([1.0, 3.5])
+    clock = WallClock(lambda: log.append("sync"), lambda: (log.append("read"), next(times))[1])
+    assert clock.time(lambda: log.append("work"))[1] == 2.5
+    assert log == ["sync", "read", "work", "sync", "read"]
+
+
+def test_warm_up_is_not_counted() -> None:
+    now, calls = [0.0], [0]
+
+    def slow_at_first() -> None:
+        calls[0] += 1
+        now[0] += 1.0 if calls[0] <= 3 else 0.01
+
+    assert median_seconds(WallClock(now=lambda: now[0]), {"a": slow_at_first}, 5, warmup=3)["a"] == pytest.approx(0.01)
+
+
+def test_arms_are_interleaved() -> None:
+    order = interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0)
+    assert len(order) == 24
+    blocks = [tuple(arm for _, _, arm in order[i : i + 3]) for i in range(0, 24, 3)]
+    assert all(sorted(block) == ["a", "b", "c"] for block in blocks) and len(set(blocks)) > 1
+    assert order == interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0)
+
+
+def test_repeats_are_clean() -> None:
+    """Repeat r gives the same counts whatever ran before it."""
+    target, draft = small_target(), small_draft()
+    plain, arm = Arm("plain", 0), Arm("draft", 2)
+    decoders = {plain: Decoder(target.gpt, NoDrafter(13)), arm: Decoder(target.gpt, DraftModel(draft, 2))}
+    runs = [time_arms(decoders, [[1, 2], [3]], 30, repeats, 5, WallClock(), lambda what: None) for repeats in (2, 3)]
+    for one, two in zip(runs[0][arm].traces, sorted_traces(runs[1][arm])[:4], strict=True):
+        assert torch.equal(one.num_accepted_RB, two.num_accepted_RB)
+    counts = runs[1][arm].counts
+    assert counts.draft_forwards == 2 * counts.target_forwards
+
+
+def sorted_traces(measured: measure.Measured) -> list:
+    return [
+        t
+        for _, t in sorted(
+            zip(measured.samples, measured.traces, strict=True), key=lambda p: (p[0].repeat, p[0].prompt)
+        )
+    ]
+
+
+def test_forward_costs_are_positive() -> None:
+    costs = forward_seconds(small_target(), small_draft(), WallClock(), repeats=3)
+    assert set(costs) == {"target", "draft", "mtp"} and all(0 < s < 1 for s in costs.values())
+
+
+def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
+    arm = Arm(method, gamma)
+    speedup = speedup_json(Interval(median, low, high)) if passed else None
+    return {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
+
+
+def test_verdicts() -> None:
+    plain = row("plain", 0, 1, 1, 1)
+    fast, slow, level = (
+        row("mtp", 1, 1.21, 1.17, 1.25),
+        row("draft", 6, 0.9, 0.8, 0.95),
+        row("draft", 1, 1.05, 0.98, 1.1),
+    )
+    assert verdict_line([plain, fast, slow]) == ("fastest: MTP γ=1, 1.21× [1.17, 1.25]; draft γ=6 is slower than plain")
+    assert verdict_line([plain, level, slow]).startswith("do not speculate")
+    assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
+    assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])
+
+
+def test_arms_of_the_ledger() -> None:
+    assert [a.id for a in choose_arms(["draft", "mtp"], None)] == [
+        "plain", "draft_g1", "draft_g2", "draft_g3", "draft_g4", "draft_g6", "draft_g8",
+        "mtp_g1", "mtp_g2", "mtp_g3", "mtp_g4",
+    ]  # fmt: skip
+    assert [a.id for a in choose_arms(["mtp"], [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
+
+
+def test_json_is_strict_and_whole(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.json"
+    write_json(file, {"rate": None, "text": "γ \U0001f600"})
+    before = file.read_bytes()
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError):
+            write_json(file, {"rate": bad})
+    with pytest.raises(TypeError):
+        write_json(file, {"rate": object()})
+    assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["ledger.json"]
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> dict[str, Path]:
+    torch.manual_seed(0)
+    target = sharpened(MultiTokenGPT(SMALL, 1))
+    return {
+        "target": save(tmp_path / "runs" / "main" / "checkpoints" / "last.ckpt", target),  # type: ignore[arg-type]
+        "draft": save(tmp_path / "runs" / "draft" / "checkpoints" / "last.ckpt", MultiTokenGPT(SMALL_DRAFT), "draft"),
+        "control": save(tmp_path / "control.ckpt", MultiTokenGPT(SMALL)),
+        "foreign": save(tmp_path / "foreign.ckpt", MultiTokenGPT(SMALL_DRAFT), "draft", Vocabulary("ABCDEFGHIJKLM")),
+    }
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "DRAWS_FIRST", 4000)
+    monkeypatch.setattr(measure, "DRAWS_OTHERS", 2000)
+
+
+def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
+    output = tmp_path / "out" / "ledger.json"
+    code = bench.main(
+        ["--runs_dir", str(tmp_path / "runs"), "--output", str(output), "--tokens", "40", "--repeats", "5", *more]
+    )
+    return code, json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
+
+
+def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture) -> None:
+    code, ledger = run_bench(tmp_path, "--gammas", "[1, 3]", "--prompt", "abc")
+    out, err = capsys.readouterr()
+    assert code == 0 and ledger["checks"]["passed"]
+    assert [r["id"] for r in ledger["rows"]] == ["plain", "draft_g1", "draft_g3", "mtp_g1", "mtp_g3"]
+    assert str(models["target"]) in err and str(models["draft"]) in err
+    last = json.loads(out.strip().splitlines()[-1])
+    assert last["ledger"].endswith("ledger.json") and last["headline"] == ledger["verdict"]
+    for r in ledger["rows"]:
+        assert r["emitted"] == r["accepted"] + r["rounds"] and r["target_forwards"] == r["rounds"]
+        assert r["draft_forwards"] == r["gamma"] * r["rounds"]
+        assert len(r["seconds"]["samples"]) == 5
+        assert r["ms_per_token"] == pytest.approx(1000 * r["seconds"]["median"] / 40)
+        assert (r["device"], r["backend"], r["dtype"]) == ("cpu", "eager", "float32")
+        if r["method"] != "plain":
+            assert r["expected_tokens"] == pytest.approx(expected_tokens(r["alpha"], r["gamma"]))
+            assert r["theory_speedup"] == pytest.approx(r["expected_tokens"] / (r["gamma"] * r["c"] + 1))
+            assert f"{r['alpha']:.3f}" in out
+    assert ledger["rows"][0]["speedup"]["median"] == 1 and ledger["rows"][0]["alpha"] is None
+    assert len(ledger["sample"]["text"]) == len(ledger["sample"]["marks"]) == 40
+    assert ledger["models"]["target"]["sha256"] != ledger["models"]["draft"]["sha256"]
+    assert len(ledger["checks"]["greedy"]) == 8 and len(ledger["checks"]["sampling"]) == 5
+
+
+def test_arms_that_cannot_be_are_left_out_or_refused(
+    tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture
+) -> None:
+    code, ledger = run_bench(tmp_path, "--target", str(models["control"]), "--gammas", "[2]")
+    assert code == 0 and [r["id"] for r in ledger["rows"]] == ["plain", "draft_g2"]
+    assert "trained without MTP" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"--arms mtp: .* trained without MTP"):
+        run_bench(tmp_path, "--target", str(models["control"]), "--arms", "[mtp]")
+
+
+def test_a_wrong_decoder_has_no_speedup(
+    tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(measure, "DRAWS_FIRST", 50_000)
+    monkeypatch.setattr("specmtp.ledger.arms.Decoder", lambda *a: Decoder(*a, accept_rule=inflated))
+    code, ledger = run_bench(tmp_path, "--gammas", "[1]")
+    assert code == 1
+    assert [r["id"] for r in ledger["rows"] if r["speedup"] is None] == ["draft_g1", "mtp_g1"]
+    assert "not exact" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top_k", "3"), ("--dtype", "bf16", "--top_p", "0.8")])
+def test_other_settings(tmp_path: Path, models: dict, few_draws: None, settings: tuple) -> None:
+    code, ledger = run_bench(tmp_path, "--gammas", "[2]", *settings)
+    assert code == 0 or settings[0] == "--dtype"
+    assert all(r["acceptance_matches_beta"] for r in ledger["rows"])

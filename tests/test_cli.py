@@ -1,0 +1,220 @@
+"""What a user can get wrong: one sentence that names the thing, exit code 2, nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SMALL, SMALL_DRAFT
+from test_checkpoint import save
+from training_run import text_file
+
+import bench
+import train
+from specmtp.checkpoint import load
+from specmtp.data.vocabulary import Vocabulary
+from specmtp.errors import one_line_errors
+from specmtp.nn.mtp import MultiTokenGPT
+
+ROOT = Path(__file__).parent.parent
+TINY = {
+    "model.net.num_layers": 1, "model.net.d_model": 16, "model.net.num_heads": 2, "model.net.num_kv_heads": 1,
+    "trainer.accelerator": "cpu", "data.batch_size": 4, "trainer.max_steps": 4, "trainer.val_check_interval": 2,
+}  # fmt: skip
+
+
+def train_args(folder: Path, config: str = "quick_draft", **changes: object) -> list[str]:
+    options = {**TINY, "data.path": text_file(folder), "runs_dir": folder / "runs", **changes}
+    return ["--config", str(ROOT / "configs" / f"{config}.yaml"), *(f"--{k}={v}" for k, v in options.items())]
+
+
+def fails(capsys: pytest.CaptureFixture, main, args: list[str]) -> str:  # type: ignore[no-untyped-def]
+    """The one line on stderr of a call that must end with exit code 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop, one_line_errors(train.MisconfigurationException):
+        main(args)
+    assert stop.value.code == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    "changes, wanted",
+    [
+        ({"model.optimiser.lr": 1}, ("optimiser.lr", "model.optimizer.lr")),
+        ({"data.bloc_size": 8}, ("data.bloc_size", "data.block_size")),
+        ({"trainer.max_step": 8}, ("trainer.max_step", "trainer.max_steps")),
+        ({"lamda": 0.3}, ("lamda",)),
+        ({"data.block_size": "four"}, ("data.block_size", "four")),
+        ({"model.net.dropout": 1.5}, ("dropout", "1.5")),
+        ({"model.net.num_heads": 3}, ("num_heads", "16 and 3")),
+        ({"model.optimizer.lr": -1}, ("lr", "-1")),
+        ({"data.path": "nowhere.txt"}, ("nowhere.txt",)),
+        ({"data.block_size": 10**6}, ("need at least 1000001",)),
+        ({"data.batch_size": 0}, ("data.batch_size", "got 0")),
+        ({"trainer.max_steps": 0}, ("trainer.max_steps", "got 0")),
+        ({"ckpt_path": "nowhere.ckpt"}, ("nowhere.ckpt",)),
+        ({"run_name": "../up"}, ("run_name", "../up")),
+    ],
+)
+def test_training_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture, changes: dict, wanted: tuple) -> None:
+    line = fails(capsys, train.main, train_args(tmp_path, **changes))
+    assert all(part in line for part in wanted), line
+    assert not list(tmp_path.glob("runs/*/checkpoints/*")), "nothing may be trained"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_asked_for_and_absent(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "cuda" in fails(capsys, train.main, train_args(tmp_path, **{"trainer.accelerator": "cuda"})).lower()
+    assert "--device cuda" in fails(capsys, bench.main, ["--device", "cuda"])
+
+
+@pytest.mark.parametrize("config, changes", [("main", {"model.mtp_weight": -1}), ("main", {"model.mtp_weight": 0})])
+def test_mtp_weight(tmp_path: Path, capsys: pytest.CaptureFixture, config: str, changes: dict) -> None:
+    assert "mtp_weight" in fails(capsys, train.main, train_args(tmp_path, config, **changes))
+
+
+def test_unknown_keys_in_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("model:\n  init_args:\n    net:\n      depht: 4\n")
+    assert "depht" in fails(capsys, train.main, [*train_args(tmp_path), "--config", str(overlay)])
+    assert "none.yaml" in fails(capsys, train.main, ["--config", str(tmp_path / "none.yaml")])
+    fails(capsys, train.main, [])
+
+
+def test_truncated_checkpoint_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = save(tmp_path / "cut.ckpt", MultiTokenGPT(SMALL))
+    file.write_bytes(file.read_bytes()[:500])
+    assert "cut.ckpt" in fails(capsys, train.main, train_args(tmp_path, ckpt_path=file))
+
+
+def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path)) == 0
+    first = tmp_path / "runs" / "quick_draft"
+    before = {f: f.read_bytes() for f in first.rglob("*") if f.is_file()}
+    assert train.main(train_args(tmp_path)) == 0
+    assert {f: f.read_bytes() for f in before} == before
+    assert load(tmp_path / "runs" / "quick_draft-2" / "checkpoints" / "last.ckpt").step == 4
+    # 'last' is the newest of the name; finished, it is not trained again; with more steps it goes on in place
+    assert train.main(train_args(tmp_path, ckpt_path="last")) == 0
+    assert load(tmp_path / "runs" / "quick_draft-2" / "checkpoints" / "last.ckpt").step == 4
+    assert train.main(train_args(tmp_path, ckpt_path="last", **{"trainer.max_steps": 6})) == 0
+    assert load(tmp_path / "runs" / "quick_draft-2" / "checkpoints" / "last.ckpt").step == 6
+    curve = json.loads((tmp_path / "runs" / "quick_draft-2" / "metrics.json").read_text())["curve"]
+    assert [p["step"] for p in curve] == [2, 4, 6]
+    assert not (tmp_path / "runs" / "quick_draft-3").exists()
+
+
+def test_steps_past_the_last_validation_are_saved(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path, **{"trainer.max_steps": 5})) == 0
+    assert load(tmp_path / "runs" / "quick_draft" / "checkpoints" / "last.ckpt").step == 5
+
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda f: f.stem)
+def test_shipped_configs_parse(config: Path, capsys: pytest.CaptureFixture) -> None:
+    base = [ROOT / "configs" / "main.yaml"] if config.stem == "reference" else []
+    with pytest.raises(SystemExit) as stop:
+        train.main([*(f"--config={file}" for file in (*base, config)), "--print_config"])
+    assert stop.value.code == 0
+    assert "class_path: specmtp.training.modules" in capsys.readouterr().out
+
+
+def started(folder: Path, *more: str) -> subprocess.Popen:
+    """A long training in a process of its own, past its first steps."""
+    args = train_args(folder, **{"trainer.max_steps": 100_000, "trainer.val_check_interval": 1000})
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *args, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.time() + 120
+    while time.time() < deadline and process.poll() is None:
+        if list(folder.glob("runs/*/checkpoints")) or list(folder.glob("runs/*/events*")):
+            time.sleep(3)
+            return process
+        time.sleep(0.1)
+    raise AssertionError(process.communicate()[1])
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_training_can_go_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = started(tmp_path)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    file = tmp_path / "runs" / "quick_draft" / "checkpoints" / "last.ckpt"
+    step = load(file).step
+    assert step > 0 and str(file) in out + err
+    assert train.main(train_args(tmp_path, ckpt_path="last", **{"trainer.max_steps": step + 2})) == 0
+    assert load(file).step == step + 2
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    save(tmp_path / "runs" / "main" / "checkpoints" / "last.ckpt", MultiTokenGPT(SMALL, 1))
+    save(tmp_path / "runs" / "draft" / "checkpoints" / "last.ckpt", MultiTokenGPT(SMALL_DRAFT), "draft")
+    save(tmp_path / "control.ckpt", MultiTokenGPT(SMALL))
+    save(tmp_path / "foreign.ckpt", MultiTokenGPT(SMALL_DRAFT), "draft", Vocabulary("ABCDEFGHIJKLM"))
+    (tmp_path / "empty.ckpt").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "args, wanted",
+    [
+        (["--prompt", "abz1"], ("'z'", "U+007A", "offset 2")),
+        (["--target", "{}/none.ckpt"], ("none.ckpt",)),
+        (["--target", "{}/empty.ckpt"], ("empty.ckpt",)),
+        (["--draft", "{}/foreign.ckpt"], ("different vocabularies",)),
+        (["--draft", "{}/runs/main"], ("holds a target",)),
+        (["--target", "{}/runs/draft"], ("holds a draft",)),
+        (["--target", "{}/control.ckpt", "--arms", "[mtp]"], ("--arms mtp", "without MTP")),
+        (["--arms", "[medusa]"], ("medusa",)),
+        (["--gammas", "[0]"], ("--gammas", "got 0")),
+        (["--gammas", "[four]"], ("gammas", "four")),
+        (["--gama", "4"], ("gama", "gammas")),
+        (["--temperature", "-1"], ("temperature", "-1")),
+        (["--temperature", "nan"], ("temperature", "nan")),
+        (["--temperature", "hot"], ("temperature", "hot")),
+        (["--top_p", "0"], ("top_p",)),
+        (["--tokens", "-3"], ("--tokens", "-3")),
+        (["--tokens", "1.5"], ("tokens", "1.5")),
+        (["--repeats", "0"], ("--repeats", "got 0")),
+        (["--output", "{}"], ("is a folder",)),
+    ],
+)
+def test_bench_mistakes(models: Path, capsys: pytest.CaptureFixture, args: list[str], wanted: tuple) -> None:
+    line = fails(capsys, bench.main, ["--runs_dir", str(models / "runs"), *(a.format(models) for a in args)])
+    assert all(part in line for part in wanted), line
+
+
+def test_bench_without_runs_says_which_command_makes_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "make demo" in fails(capsys, bench.main, ["--runs_dir", str(tmp_path)])
+
+
+def test_entry_points_have_no_traceback_unless_asked(tmp_path: Path) -> None:
+    for script in ("train.py", "bench.py"):
+        command = [sys.executable, script, "--nonsense", "3"]
+        plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        asked = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "SPECMTP_TRACEBACK": "1"}
+        )
+        assert (plain.returncode, plain.stderr.count("\n")) == (2, 1), plain.stderr
+        assert "nonsense" in plain.stderr and "Traceback" not in plain.stderr
+        assert "Traceback" in asked.stderr
+
+
+def test_our_own_faults_keep_their_traceback() -> None:
+    with pytest.raises(AssertionError), one_line_errors():
+        raise AssertionError("ours")
+    with pytest.raises(SystemExit) as stop, one_line_errors():
+        raise KeyboardInterrupt
+    assert stop.value.code == 130
