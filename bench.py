@@ -1,19 +1,20 @@
 """Check, time and compare all ways of decoding: python bench.py"""
 
+import argparse
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NoReturn
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
 from rich.console import Console
+from rich.progress import Progress
 
 from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
-from specmtp.ledger.build import Settings, build_ledger
-from specmtp.ledger.files import write_json
+from specmtp.ledger.build import Settings, build_ledger, num_steps
+from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import METHODS, choose_models, usual_prompt
 from specmtp.ledger.table import MIN_WIDTH, show_sample, show_table
 from specmtp.usage import plain_sentence
@@ -21,42 +22,26 @@ from specmtp.usage import plain_sentence
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-@dataclass
+@dataclass(frozen=True)
 class BenchOptions:
-    """What to measure, and how."""
+    """What to measure, and how; see ``make_parser`` for the meaning of each."""
 
-    target: str | None = None
-    """Checkpoint of the target, or its run's folder; the newest under runs_dir if not given."""
-    draft: str | None = None
-    """Checkpoint of the draft model, or its run's folder; the newest of the same vocabulary if not given."""
-    runs_dir: str = "runs"
-    """Folder in which the newest are looked for."""
-    arms: list[str] | None = None
-    """Drafters beside plain, of draft and mtp; those there are if not given."""
-    gammas: list[int] | None = None
-    """Drafts a round, for every drafter; each drafter's own list if not given."""
-    tokens: int = 600
-    """Tokens a generation."""
-    prompt: str | None = None
-    """Prompt; an empty one means a newline. One that suits the text if not given."""
-    temperature: float = 1.0
-    """Temperature; 0 is greedy."""
-    top_k: int | None = None
-    """Keep the k most probable symbols."""
-    top_p: float | None = None
-    """Keep the most probable symbols up to this probability."""
-    repeats: int = 7
-    """Timed generations an arm."""
-    seed: int = 0
-    """Repeat r uses seed + r, for every arm."""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to run; auto takes CUDA where there is a GPU, else the CPU."""
-    dtype: Literal["fp32", "bf16"] = "fp32"
-    """Of weights and caches; probabilities are always fp32."""
-    threads: int = 1
-    """CPU threads; one is fastest for small models at batch 1."""
-    output: str = "ledger.json"
-    """File of the ledger; an older one is replaced when the new one is whole."""
+    target: str | None
+    draft: str | None
+    runs_dir: str
+    arms: list[str] | None
+    gammas: list[int] | None
+    tokens: int
+    prompt: str | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    repeats: int
+    seed: int
+    device: str
+    dtype: str
+    threads: int
+    output: str
 
     def __post_init__(self) -> None:
         for name in ("tokens", "repeats", "threads"):
@@ -71,8 +56,7 @@ class BenchOptions:
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
             if self.device == name and not there:
                 raise ValueError(f"--device {name}: torch finds no such device here; leave the option out for the CPU")
-        if Path(self.output).is_dir():
-            raise ValueError(f"--output {self.output} is a folder, a file name is wanted")
+        check_writable(Path(self.output))
 
     @property
     def torch_device(self) -> torch.device:
@@ -80,14 +64,47 @@ class BenchOptions:
         return torch.device(best if self.device == "auto" else self.device)
 
 
-def parse(args: list[str] | None) -> BenchOptions:
-    """The options of a command line."""
-    parser = ArgumentParser(prog="bench.py", description=__doc__, exit_on_error=False, allow_abbrev=False)
-    parser.add_class_arguments(BenchOptions)
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose complaints are ValueErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(plain_sentence(message, BenchOptions.__dataclass_fields__))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options, their defaults and what they mean."""
+    parser = OneLineParser("bench.py", description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--target", help="checkpoint of the target, or its run's folder (default: the newest under --runs-dir)")
+    add("--draft", help="checkpoint of the draft, or its run's folder (default: the newest of the same vocabulary)")
+    add("--runs-dir", default="runs", help="where the newest are looked for (default: runs)")
+    add("--arms", type=words, help="drafters beside plain: draft,mtp (default: those there are)")
+    add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
+    add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
+    add("--prompt", help="an empty one means a newline (default: one that suits the text)")
+    add("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
+    add("--top-k", type=int, help="keep the k most probable symbols (default: all)")
+    add("--top-p", type=float, help="keep the most probable symbols up to this probability (default: all)")
+    add("--repeats", type=int, default=7, help="timed generations an arm (default: 7)")
+    add("--seed", type=int, default=0, help="repeat r uses seed + r, for every arm (default: 0)")
+    add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="auto: CUDA if there is a GPU, or CPU")
+    add("--dtype", choices=tuple(DTYPES), default="fp32", help="of weights and caches; probabilities are always fp32")
+    add("--threads", type=int, default=1, help="CPU threads while the clock runs (default: 1, the fastest at batch 1)")
+    add("--output", default="ledger.json", help="an older ledger there is replaced when the new one is whole")
+    return parser
+
+
+def words(text: str) -> list[str]:
+    """The words of a comma-separated list."""
+    return [word for word in text.replace(",", " ").split() if word]
+
+
+def numbers(text: str) -> list[int]:
+    """The whole numbers of a comma-separated list."""
     try:
-        return BenchOptions(**parser.parse_args(args).as_dict())
-    except ArgumentError as error:
-        raise ValueError(plain_sentence(str(error), BenchOptions.__dataclass_fields__)) from error
+        return [int(word) for word in words(text)]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"a list of whole numbers such as 1,2,4 is wanted, got {text!r}") from error
 
 
 def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> None:
@@ -105,7 +122,7 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
 
 def main(args: list[str] | None = None) -> int:
     """Runs the bench; 0 if everything that was checked held, 1 if not."""
-    options = parse(args)
+    options = BenchOptions(**vars(make_parser().parse_args(args)))
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
     console.width = max(console.width, MIN_WIDTH)
@@ -118,8 +135,9 @@ def main(args: list[str] | None = None) -> int:
         prompt, options.tokens, options.repeats, options.seed, sampler, options.gammas, device,
         DTYPES[options.dtype], options.threads,
     )  # fmt: skip
-    with notes.status("loading") as line:
-        ledger = build_ledger(models, settings, notes.print, line.update)
+    with Progress(*Progress.get_default_columns(), console=notes, transient=True) as bar:
+        task = bar.add_task("loading", total=num_steps(models, settings))
+        ledger = build_ledger(models, settings, notes.print, lambda what: bar.update(task, advance=1, description=what))
     write_json(Path(options.output), ledger)
     show(console, ledger, options)
     print(json.dumps({"ledger": options.output, "headline": ledger["verdict"]}, ensure_ascii=False))

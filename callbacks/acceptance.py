@@ -35,7 +35,7 @@ class DecodingCallback(Callback):
     def __init__(
         self,
         gammas: list[int],
-        num_prompts: int = 16,
+        num_prompts: int = 64,
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,
@@ -118,7 +118,7 @@ class SpeculativeAcceptance(DecodingCallback):
         self,
         gammas: list[int] | None = None,
         draft: str | None = None,
-        num_prompts: int = 16,
+        num_prompts: int = 64,
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,
@@ -165,7 +165,7 @@ class MTPAcceptance(DecodingCallback):
     def __init__(
         self,
         gammas: list[int] | None = None,
-        num_prompts: int = 16,
+        num_prompts: int = 64,
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,

@@ -363,13 +363,13 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
     output = tmp_path / "out" / "ledger.json"
     code = bench.main(
-        ["--runs_dir", str(tmp_path / "runs"), "--output", str(output), "--tokens", "40", "--repeats", "5", *more]
+        ["--runs-dir", str(tmp_path / "runs"), "--output", str(output), "--tokens", "40", "--repeats", "5", *more]
     )
     return code, json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
 
 
 def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture) -> None:
-    code, ledger = run_bench(tmp_path, "--gammas", "[1, 3]", "--prompt", "abc")
+    code, ledger = run_bench(tmp_path, "--gammas", "1,3", "--prompt", "abc")
     out, err = capsys.readouterr()
     assert code == 0 and ledger["checks"]["passed"]
     assert [r["id"] for r in ledger["rows"]] == ["plain", "draft_g1", "draft_g3", "mtp_g1", "mtp_g3"]
@@ -395,11 +395,11 @@ def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pyt
 def test_arms_that_cannot_be_are_left_out_or_refused(
     tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture
 ) -> None:
-    code, ledger = run_bench(tmp_path, "--target", str(models["control"]), "--gammas", "[2]")
+    code, ledger = run_bench(tmp_path, "--target", str(models["control"]), "--gammas", "2")
     assert code == 0 and [r["id"] for r in ledger["rows"]] == ["plain", "draft_g2"]
     assert "trained without MTP" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"--arms mtp: .* trained without MTP"):
-        run_bench(tmp_path, "--target", str(models["control"]), "--arms", "[mtp]")
+        run_bench(tmp_path, "--target", str(models["control"]), "--arms", "mtp")
 
 
 def test_a_wrong_decoder_has_no_speedup(
@@ -407,14 +407,14 @@ def test_a_wrong_decoder_has_no_speedup(
 ) -> None:
     monkeypatch.setattr(measure, "DRAWS_FIRST", 50_000)
     monkeypatch.setattr("specmtp.ledger.arms.Decoder", lambda *a: Decoder(*a, accept_rule=inflated))
-    code, ledger = run_bench(tmp_path, "--gammas", "[1]")
+    code, ledger = run_bench(tmp_path, "--gammas", "1")
     assert code == 1
     assert [r["id"] for r in ledger["rows"] if r["speedup"] is None] == ["draft_g1", "mtp_g1"]
     assert "not exact" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top_k", "3"), ("--dtype", "bf16", "--top_p", "0.8")])
+@pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top-k", "3"), ("--dtype", "bf16", "--top-p", "0.8")])
 def test_other_settings(tmp_path: Path, models: dict, few_draws: None, settings: tuple) -> None:
-    code, ledger = run_bench(tmp_path, "--gammas", "[2]", *settings)
+    code, ledger = run_bench(tmp_path, "--gammas", "2", *settings)
     assert code == 0 or settings[0] == "--dtype"
     assert all(r["acceptance_matches_beta"] for r in ledger["rows"])

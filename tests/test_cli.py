@@ -176,28 +176,29 @@ def models(tmp_path: Path) -> Path:
         (["--draft", "{}/foreign.ckpt"], ("different vocabularies",)),
         (["--draft", "{}/runs/main"], ("holds a target",)),
         (["--target", "{}/runs/draft"], ("holds a draft",)),
-        (["--target", "{}/control.ckpt", "--arms", "[mtp]"], ("--arms mtp", "without MTP")),
-        (["--arms", "[medusa]"], ("medusa",)),
-        (["--gammas", "[0]"], ("--gammas", "got 0")),
-        (["--gammas", "[four]"], ("gammas", "four")),
+        (["--target", "{}/control.ckpt", "--arms", "mtp"], ("--arms mtp", "without MTP")),
+        (["--arms", "medusa"], ("medusa",)),
+        (["--gammas", "1,0"], ("--gammas", "got 0")),
+        (["--gammas", "four"], ("gammas", "four")),
         (["--gama", "4"], ("gama", "gammas")),
         (["--temperature", "-1"], ("temperature", "-1")),
         (["--temperature", "nan"], ("temperature", "nan")),
         (["--temperature", "hot"], ("temperature", "hot")),
-        (["--top_p", "0"], ("top_p",)),
+        (["--top-p", "0"], ("top_p",)),
         (["--tokens", "-3"], ("--tokens", "-3")),
         (["--tokens", "1.5"], ("tokens", "1.5")),
         (["--repeats", "0"], ("--repeats", "got 0")),
         (["--output", "{}"], ("is a folder",)),
+        (["--output", "{}/control.ckpt/ledger.json"], ("cannot be written",)),
     ],
 )
 def test_bench_mistakes(models: Path, capsys: pytest.CaptureFixture, args: list[str], wanted: tuple) -> None:
-    line = fails(capsys, bench.main, ["--runs_dir", str(models / "runs"), *(a.format(models) for a in args)])
+    line = fails(capsys, bench.main, ["--runs-dir", str(models / "runs"), *(a.format(models) for a in args)])
     assert all(part in line for part in wanted), line
 
 
 def test_bench_without_runs_says_which_command_makes_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "make demo" in fails(capsys, bench.main, ["--runs_dir", str(tmp_path)])
+    assert "make demo" in fails(capsys, bench.main, ["--runs-dir", str(tmp_path)])
 
 
 def test_entry_points_have_no_traceback_unless_asked(tmp_path: Path) -> None:

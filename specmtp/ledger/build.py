@@ -39,6 +39,12 @@ class Settings:
     threads: int
 
 
+def num_steps(models: Models, settings: Settings) -> int:
+    """How often ``build_ledger`` tells its progress."""
+    arms = len(choose_arms(models.methods, settings.gammas))
+    return 3 + len(greedy_tasks([0] * OWN_TEXT_TOKENS)) * (arms - 1) + (2 + settings.repeats) * arms
+
+
 def build_ledger(models: Models, settings: Settings, say: Say, progress: Progress) -> Json:
     """Runs everything and returns the ledger.
 
@@ -70,6 +76,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     costs = forward_seconds(target, draft, clock)
     measured = time_arms(decoders, [prompt], settings.tokens, settings.repeats, settings.seed, clock, progress)
 
+    corpus = (models.target.metrics or {}).get("corpus", {})
     where = provenance(settings.device, settings.dtype, settings.threads)
     common = {k: where[k] for k in ("device", "dtype", "threads")} | {"backend": "eager", "batch": 1, "prompts": 1}
     rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common)
@@ -84,7 +91,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
             "seed": settings.seed,
             "repeats": settings.repeats,
             "prompt": settings.prompt,
-            "corpus": (models.target.metrics or {}).get("corpus"),
+            "corpus": {k: corpus.get(k) for k in ("name", "sha256")},
         },
         "models": {c.role: model_json(c) for c in models.checkpoints},
         "costs": [{"model": name, "backend": "eager", "tokens": 1, "ms": 1000 * s} for name, s in costs.items()],

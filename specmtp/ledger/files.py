@@ -6,6 +6,19 @@ from pathlib import Path
 from typing import Any
 
 
+def check_writable(file: Path) -> None:
+    """Looks before long work whether a file can be written at its end.
+
+    Raises:
+        ValueError: a folder stands there, or the folder it belongs in cannot be made or written.
+    """
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder, a file name is wanted")
+    above = next(folder for folder in file.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"{file} cannot be written: {above} is no folder that may be written to")
+
+
 def write_json(file: Path, value: Any) -> None:
     """Writes strict JSON (NaN and infinities are refused) to a temporary name, then renames.
 

@@ -124,6 +124,36 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
     return {"method": arm.method, "gamma": arm.gamma, **kept, "passed": check.passed, "context": context, "top": top}
 
 
+def cells(row: Json) -> list[str]:
+    """A row as the table's texts; forwards are of one generation on average, what is missing is a dash."""
+    speedup = row["speedup"]
+    if speedup is None:
+        measured = "not exact"
+    elif row["method"] == PLAIN:
+        measured = "1"
+    elif speedup["low"] is None:
+        measured = f"{speedup['median']:.2f} (single run)"
+    else:
+        measured = f"{speedup['median']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]"
+    return [
+        row["label"],
+        _number(row["target_forwards"] / row["generations"], 0),
+        _number(row["draft_forwards"] / row["generations"], 0),
+        _number(row["tokens_per_target_forward"], 3),
+        _number(row["alpha"], 3),
+        _number(row["alpha_minpq"], 3),
+        _number(row["expected_tokens"], 3),
+        _number(row["c"], 2),
+        _number(row["theory_speedup"], 2),
+        _number(row["ms_per_token"], 3),
+        measured,
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
 def verdict_line(rows: Sequence[Json]) -> str:
     """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
     label = {row["id"]: row["label"] for row in rows}

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
+from specmtp.ledger.rows import cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
 HEADERS = (
@@ -21,24 +22,13 @@ NAMES = {ACCEPTED: "accepted draft", RESAMPLED: "resampled after a rejection", S
 
 
 def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Prints the rows; forwards are of one generation on average."""
+    """Prints the rows, measured speed-ups green or red where their interval says faster or slower."""
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for header in HEADERS:
         table.add_column(header, justify="left" if header == HEADERS[0] else "right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            row["label"],
-            _number(row["target_forwards"] / row["generations"], 0),
-            _number(row["draft_forwards"] / row["generations"], 0),
-            _number(row["tokens_per_target_forward"], 3),
-            _number(row["alpha"], 3),
-            _number(row["alpha_minpq"], 3),
-            _number(row["expected_tokens"], 3),
-            _number(row["c"], 2),
-            _number(row["theory_speedup"], 2),
-            _number(row["ms_per_token"], 3),
-            _speedup(row),
-        )
+        *texts, measured = cells(row)
+        table.add_row(*texts, Text(measured, style=_style(row["speedup"])))
     console.print(table)
 
 
@@ -54,17 +44,7 @@ def show_sample(console: Console, text: str, marks: Sequence[str], label: str) -
     console.print(shown)
 
 
-def _speedup(row: dict[str, Any]) -> Text:
-    speedup = row["speedup"]
+def _style(speedup: dict[str, Any] | None) -> str:
     if speedup is None:
-        return Text("not exact", style="bold red")
-    if row["method"] == "plain":
-        return Text("1")
-    style = {"faster": "green", "slower": "red"}.get(speedup["verdict"], "default")
-    if speedup["low"] is None:
-        return Text(f"{speedup['median']:.2f} (single run)")
-    return Text(f"{speedup['median']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]", style=style)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+        return "bold red"
+    return {"faster": "green", "slower": "red"}.get(speedup["verdict"], "default")

@@ -1,0 +1,57 @@
+"""Pictures and tables say what the data says."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specmtp.report.curves import draw_curves
+from specmtp.report.markdown import markdown_table, print_table
+
+ROOT = Path(__file__).parent.parent
+QUOTES = re.compile(r"<!-- ledger: (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+
+
+def test_every_table_of_the_readme_is_its_ledgers() -> None:
+    quotes = QUOTES.findall((ROOT / "README.md").read_text("utf-8"))
+    assert quotes
+    for path, table in quotes:
+        ledger = json.loads((ROOT / path).read_text("utf-8"))
+        assert table.strip() == markdown_table(ledger)
+        assert ledger["checks"]["passed"]
+
+
+def test_committed_ledgers_name_their_machine_and_no_paths() -> None:
+    ledgers = list((ROOT / "results").rglob("ledger.json"))
+    assert ledgers
+    for file in ledgers:
+        text = file.read_text("utf-8")
+        where = json.loads(text)["provenance"]
+        assert where["device_name"] and where["threads"] and where["commit"] and where["torch"]
+        assert not re.search(r'"/\w+/', text), "an absolute path of the machine"
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    points = [
+        {"step": s, "decode/mtp_g1/acceptance_rate": 0.5, "decode/draft_g4/acceptance_rate": 0.4, "val/loss_main": 2.0}
+        for s in (10, 20)
+    ]
+    (tmp_path / "metrics.json").write_text(json.dumps({"curve": points}))
+    draw_curves(str(tmp_path), str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves(str(tmp_path / "metrics.json"), str(tmp_path / "a.svg"))
+    svg = (tmp_path / "a.svg").read_text("utf-8")
+    assert "MTP" in svg and "draft" in svg
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no metrics\.json"):
+        draw_curves(str(tmp_path))
+    (tmp_path / "metrics.json").write_text('{"curve": []}')
+    with pytest.raises(ValueError, match="no validation yet"):
+        draw_curves(str(tmp_path))
+    with pytest.raises(ValueError, match=r"bench\.py writes one"):
+        print_table(str(tmp_path / "none.json"))
+    with pytest.raises(ValueError, match="is no ledger"):
+        print_table(str(tmp_path / "metrics.json"))
