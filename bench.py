@@ -13,12 +13,15 @@ from rich.progress import Progress
 
 from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
+from specmtp.ledger.arms import METHODS
 from specmtp.ledger.build import Settings, build_ledger, num_steps
 from specmtp.ledger.files import check_writable, write_json
-from specmtp.ledger.models import METHODS, choose_models, usual_prompt
+from specmtp.ledger.models import choose_models, usual_prompt
 from specmtp.ledger.table import MIN_WIDTH, show_sample, show_table
 from specmtp.usage import plain_sentence
 
+UNCACHED = "uncached"
+"""Among --arms: twins of all arms that decode without a cache, as the reference experiment does."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -51,8 +54,8 @@ class BenchOptions:
             if gamma < 1:
                 raise ValueError(f"--gammas must be whole numbers from 1, got {gamma}")
         for arm in self.arms or []:
-            if arm not in METHODS:
-                raise ValueError(f"--arms knows {' and '.join(METHODS)}, got {arm!r} (plain is always there)")
+            if arm not in (*METHODS, UNCACHED):
+                raise ValueError(f"--arms knows {', '.join(METHODS)} and {UNCACHED} beside plain, got {arm!r}")
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
             if self.device == name and not there:
                 raise ValueError(f"--device {name}: torch finds no such device here; leave the option out for the CPU")
@@ -78,7 +81,11 @@ def make_parser() -> argparse.ArgumentParser:
     add("--target", help="checkpoint of the target, or its run's folder (default: the newest under --runs-dir)")
     add("--draft", help="checkpoint of the draft, or its run's folder (default: the newest of the same vocabulary)")
     add("--runs-dir", default="runs", help="where the newest are looked for (default: runs)")
-    add("--arms", type=words, help="drafters beside plain: draft,mtp (default: those there are)")
+    add(
+        "--arms",
+        type=words,
+        help="draft,mtp beside plain (default: those there are); uncached adds twins without cache",
+    )
     add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
     add("--prompt", help="an empty one means a newline (default: one that suits the text)")
@@ -126,15 +133,24 @@ def main(args: list[str] | None = None) -> int:
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
     console.width = max(console.width, MIN_WIDTH)
-    models = choose_models(options.target, options.draft, Path(options.runs_dir), options.arms, notes.print)
+    asked = [arm for arm in options.arms or [] if arm != UNCACHED] or None
+    models = choose_models(options.target, options.draft, Path(options.runs_dir), asked, notes.print)
     device = options.torch_device
     if options.device == "auto" and device.type == "cpu":
         notes.print("device: cpu (torch finds no CUDA device)")
     prompt = usual_prompt(models.target) if options.prompt is None else options.prompt or "\n"
     settings = Settings(
-        prompt, options.tokens, options.repeats, options.seed, sampler, options.gammas, device,
-        DTYPES[options.dtype], options.threads,
-    )  # fmt: skip
+        prompt=prompt,
+        sampler=sampler,
+        device=device,
+        dtype=DTYPES[options.dtype],
+        uncached=UNCACHED in (options.arms or []),
+        tokens=options.tokens,
+        repeats=options.repeats,
+        seed=options.seed,
+        gammas=options.gammas,
+        threads=options.threads,
+    )
     with Progress(*Progress.get_default_columns(), console=notes, transient=True) as bar:
         task = bar.add_task("loading", total=num_steps(models, settings))
         ledger = build_ledger(models, settings, notes.print, lambda what: bar.update(task, advance=1, description=what))

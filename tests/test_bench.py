@@ -402,6 +402,18 @@ def test_arms_that_cannot_be_are_left_out_or_refused(
         run_bench(tmp_path, "--target", str(models["control"]), "--arms", "mtp")
 
 
+def test_uncached_twins_have_rows_of_their_own(tmp_path: Path, models: dict, few_draws: None) -> None:
+    code, ledger = run_bench(tmp_path, "--arms", "mtp,uncached", "--gammas", "1")
+    assert code == 0
+    rows = {r["id"]: r for r in ledger["rows"]}
+    assert list(rows) == ["plain", "mtp_g1", "plain_uncached", "mtp_g1_uncached"]
+    for name, r in rows.items():
+        assert r["window_rule"] == ("crop" if "uncached" in name else "sliding")
+        assert r["speedup"]["baseline"] == ("plain_uncached" if "uncached" in name else "plain")
+    assert rows["plain_uncached"]["seconds"]["samples"] and "uncached" not in ledger["sample"]["row"]
+    assert {c["backend"] for c in ledger["costs"]} == {"eager", "uncached"}
+
+
 def test_a_wrong_decoder_has_no_speedup(
     tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -10,14 +10,16 @@ from conftest import SMALL, SMALL_DRAFT, TableGPT, small_draft, small_target
 from scipy import stats
 from torch import Tensor
 
-from specmtp.analysis.exactness import chi_square_p
+from specmtp.analysis.exactness import check_sampling, chi_square_p
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder, Generation
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Trace
+from specmtp.decoding.uncached import UncachedDecoder
 from specmtp.nn.cache import KVCache
+from specmtp.nn.config import GPTConfig
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
@@ -358,3 +360,40 @@ def test_draft_may_have_another_window(target: MultiTokenGPT) -> None:
     decoder = Decoder(target.gpt, DraftModel(small_draft(), 8), Sampler(0))
     plain = Decoder(target.gpt, NoDrafter(13), Sampler(0))
     assert decoder.generate([prompt_of(40)], 100).tokens == plain.generate([prompt_of(40)], 100).tokens
+
+
+WIDE = GPTConfig(vocab_size=13, num_layers=2, d_model=32, num_heads=4, num_kv_heads=2, attention_window=64, dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    "method, gamma", [("plain", 0), ("draft", 1), ("draft", 4), ("mtp", 1), ("mtp", 2), ("mtp", 4)]
+)
+def test_uncached_twins_agree_inside_the_window(method: str, gamma: int) -> None:
+    """Greedy text, and the laws of the drafts, are those of the cached decoder as long as nothing is cropped."""
+    target, draft = small_target(depth=2, config=WIDE), small_draft()
+    drafters: dict[str, Drafter] = {"plain": NoDrafter(13)}
+    if gamma:
+        drafters = {"draft": DraftModel(draft, gamma), "mtp": MTPDrafter(target, gamma)}
+    cached = Decoder(target.gpt, drafters[method], Sampler(0))
+    uncached = UncachedDecoder(target, method, gamma, Sampler(0), draft)
+    prompts = [prompt_of(n) for n in (1, 2, 8)]
+    for prompt in prompts:
+        one, two = cached.generate([prompt], 64 - 8 - gamma), uncached.generate([prompt], 64 - 8 - gamma)
+        assert one.tokens == two.tokens
+        assert one.trace is not None and two.trace is not None
+        # the same drafts are accepted: the uncached drafter makes the same guesses
+        if method != "draft":  # the draft model's own window is narrower than its crop's first layers' reach
+            assert one.trace.counts().histogram == two.trace.counts().histogram
+
+
+def test_uncached_law_inside_the_window() -> None:
+    target = small_target(depth=1, config=WIDE)
+    for method, gamma in (("draft", 2), ("mtp", 1), ("mtp", 3)):
+        decoder = UncachedDecoder(target, method, gamma, Sampler(), small_draft())
+        check = check_sampling(decoder, prompt_of(30), 20_000, 0, num_checks=3)
+        assert check.passed
+    assert UncachedDecoder(target, "plain", 0).generate([[1], [2, 3]], 5, seed=0, stop_token=None).tokens[1] != []
+    for n in (0, 1, 7):
+        assert len(UncachedDecoder(target, "mtp", 3).generate([[1]], n, seed=0).tokens[0]) == n
+    with pytest.raises(ValueError, match="one prompt at a time"):
+        UncachedDecoder(target, "mtp", 3).prefill([[1], [2]])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specmtp.data.windows import mix
-from specmtp.decoding.loop import Decoder
+from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.trace import Trace, empty_counts
 from specmtp.nn.gpt import GPT
@@ -110,7 +110,7 @@ class SamplingCheck:
 
 @torch.inference_mode()
 def check_sampling(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     context: list[int],
     draws: int,
     seed: int,
@@ -131,12 +131,13 @@ def check_sampling(
     p_V = _next_distribution(decoder, context)
     batch = min(CHECK_BATCH, draws)
     state = decoder.expand(one, batch)
-    active_B = torch.ones(batch, dtype=torch.bool, device=state.length_B.device)
-    generator = torch.Generator(device=state.length_B.device).manual_seed(mix(seed))
+    device = decoder.target.lm_head.weight.device
+    active_B = torch.ones(batch, dtype=torch.bool, device=device)
+    generator = torch.Generator(device=device).manual_seed(mix(seed))
     count_V = torch.zeros(len(p_V), dtype=torch.long)
     counts, q_V = empty_counts(decoder.gamma), None
     for done in range(0, draws, batch):
-        uniform = torch.rand(batch, 2 * decoder.gamma + 1, generator=generator, device=active_B.device)
+        uniform = torch.rand(batch, 2 * decoder.gamma + 1, generator=generator, device=device)
         _, played = decoder.play(state, Noise.split(uniform), active_B)
         count_V += torch.bincount(played.emitted_BN[:, 0].cpu(), minlength=len(p_V))
         counts += Trace.of([played]).counts()
@@ -162,7 +163,7 @@ def check_sampling(
     )
 
 
-def _next_distribution(decoder: Decoder, context: list[int]) -> np.ndarray:
+def _next_distribution(decoder: AnyDecoder, context: list[int]) -> np.ndarray:
     """The sampled distribution after a context, float64 [V], from one forward without any cache."""
     ids_BT = torch.tensor([context], device=decoder.target.lm_head.weight.device)
     p_V = decoder.sampler(decoder.target(ids_BT)[0, -1]).double().cpu().numpy()

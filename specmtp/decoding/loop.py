@@ -5,6 +5,7 @@ Shapes: B rows, T tokens of a prefill chunk.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +30,22 @@ class Generation:
     """None where no round was played (a budget of 0)."""
 
 
+class AnyDecoder(Protocol):
+    """What checks and clocks ask of a decoder; its state is its own affair."""
+
+    target: GPT
+    sampler: Sampler
+
+    @property
+    def gamma(self) -> int: ...
+    def with_sampler(self, sampler: Sampler) -> "AnyDecoder": ...
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Any, int]: ...
+    def expand(self, state: Any, batch: int) -> Any: ...
+    def play(self, state: Any, noise: Noise, active_B: Tensor) -> tuple[Any, Round]: ...
+    def play_rounds(self, state: Any, num_tokens: int, seed: int | None = None) -> list[Round]: ...
+    def generate(self, prompts: Sequence[Sequence[int]], num_tokens: int, seed: int | None = None) -> Generation: ...
+
+
 class Decoder:
     """A target with a drafter: the decoder of callbacks and bench alike. Nothing is kept between calls."""
 
@@ -47,6 +64,10 @@ class Decoder:
     @property
     def gamma(self) -> int:
         return self.drafter.gamma
+
+    def with_sampler(self, sampler: Sampler) -> "Decoder":
+        """The same decoder with another sampler."""
+        return Decoder(self.target, self.drafter, sampler, self.accept_rule)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[State, int]:
         """The state after prompts of any length, each with at least one token, and the number of target forwards.
@@ -150,7 +171,7 @@ class Decoder:
             return Generation([[] for _ in state.length_B], None)
         trace = Trace.of(rounds)
         rows = range(len(state.length_B))
-        return Generation([_cut(trace.tokens(row), num_tokens, stop_token) for row in rows], trace)
+        return Generation([cut(trace.tokens(row), num_tokens, stop_token) for row in rows], trace)
 
     def generate(
         self,
@@ -192,6 +213,7 @@ def _emits(played: Round, token: int) -> Tensor:
     return ((played.emitted_BN == token) & (place_N < played.count_B[:, None])).any(1)
 
 
-def _cut(tokens: list[int], num_tokens: int, stop_token: int | None) -> list[int]:
+def cut(tokens: list[int], num_tokens: int, stop_token: int | None) -> list[int]:
+    """Tokens cut to the budget and behind the first stop token."""
     tokens = tokens[:num_tokens]
     return tokens[: tokens.index(stop_token) + 1] if stop_token in tokens else tokens

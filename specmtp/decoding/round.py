@@ -61,9 +61,14 @@ def play_round(
     verdict = accept_rule(sampler(target.logits(h_BND)), proposal, noise)
     drafter.observe(state.drafter, start_B, h_BND)
 
-    place_N = torch.arange(ids_BN.shape[1], device=ids_BN.device)
-    accepted_BN = place_N < verdict.num_accepted_B[:, None]
+    played = emit(proposal, verdict, active_B)
+    state.write(state.length_B, played.emitted_BN)
+    return state.advanced(played.count_B), played
+
+
+def emit(proposal: Proposal, verdict: Verdict, active_B: Tensor) -> Round:
+    """The round's record: accepted drafts in their places, then the target's own token."""
+    num_places = proposal.drafts_BG.shape[1] + 1
+    accepted_BN = torch.arange(num_places, device=active_B.device) < verdict.num_accepted_B[:, None]
     emitted_BN = torch.where(accepted_BN, F.pad(proposal.drafts_BG, (0, 1)), verdict.next_token_B[:, None])
-    state.write(state.length_B, emitted_BN)
-    count_B = torch.where(active_B, verdict.num_accepted_B + 1, 0)
-    return state.advanced(count_B), Round(proposal, verdict, emitted_BN, count_B)
+    return Round(proposal, verdict, emitted_BN, torch.where(active_B, verdict.num_accepted_B + 1, 0))

@@ -1,47 +1,67 @@
 """The arms of a bench: every way of decoding that gets a row."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from specmtp.checkpoint import Checkpoint
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
-from specmtp.decoding.loop import Decoder
+from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.sampling import Sampler
+from specmtp.decoding.uncached import UncachedDecoder
 
 PLAIN = "plain"
-DRAFT_GAMMAS = (1, 2, 3, 4, 6, 8)
-MTP_GAMMAS = (1, 2, 3, 4)
+METHODS = ("draft", "mtp")
+GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
+"""The gammas a drafter has rows for unless told."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A drafter at a gamma."""
+    """A drafter at a gamma; uncached arms decode as the reference experiment does."""
 
     method: str
     gamma: int
+    uncached: bool = False
 
     @property
     def id(self) -> str:
-        return self.method if self.method == PLAIN else f"{self.method}_g{self.gamma}"
+        name = self.method if self.method == PLAIN else f"{self.method}_g{self.gamma}"
+        return f"{name}_uncached" if self.uncached else name
 
     @property
     def label(self) -> str:
-        names = {"mtp": "MTP"}
-        return self.method if self.method == PLAIN else f"{names.get(self.method, self.method)} γ={self.gamma}"
+        name = {"mtp": "MTP"}.get(self.method, self.method)
+        name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
+        return f"{name}, uncached" if self.uncached else name
+
+    @property
+    def baseline(self) -> "Arm":
+        """The plain arm that speed-ups are measured against: of the same window rule."""
+        return Arm(PLAIN, 0, self.uncached)
+
+    @property
+    def backend(self) -> str:
+        return "uncached" if self.uncached else "eager"
+
+    @property
+    def window_rule(self) -> str:
+        return "crop" if self.uncached else "sliding"
 
 
-def choose_arms(methods: Iterable[str], gammas: Iterable[int] | None) -> list[Arm]:
-    """plain, then every method at its gammas (its own list, or the given one)."""
+def choose_arms(methods: Sequence[str], gammas: Iterable[int] | None, uncached: bool = False) -> list[Arm]:
+    """plain, then every method at its gammas (its own list, or the given one); then their uncached twins if asked."""
     arms = [Arm(PLAIN, 0)]
-    for method, own in (("draft", DRAFT_GAMMAS), ("mtp", MTP_GAMMAS)):
+    for method in METHODS:
         if method in methods:
-            arms += [Arm(method, gamma) for gamma in (own if gammas is None else sorted(set(gammas)))]
-    return arms
+            arms += [Arm(method, gamma) for gamma in (GAMMAS[method] if gammas is None else sorted(set(gammas)))]
+    return arms + [replace(arm, uncached=True) for arm in arms if uncached]
 
 
-def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> Decoder:
+def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> AnyDecoder:
     """The decoder of an arm."""
+    if arm.uncached:
+        return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
     drafter: Drafter
     if arm.method == PLAIN:
         drafter = NoDrafter(target.net.gpt.config.vocab_size)

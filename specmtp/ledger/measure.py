@@ -2,23 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from specmtp.analysis.exactness import GreedyCheck, SamplingCheck, check_sampling, compare_greedy
-from specmtp.decoding.loop import Decoder
+from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace, empty_counts
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
-from specmtp.nn.cache import KVCache, ring_slots
+from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
 DRAWS_FIRST, DRAWS_OTHERS = 200_000, 20_000
 """Rounds of a sampling check: for gamma 1, and for every other arm."""
 
-Decoders = dict[Arm, Decoder]
+Decoders = dict[Arm, AnyDecoder]
 Progress = Callable[[str], None]
 
 
@@ -42,6 +43,10 @@ class GreedyTask:
     prompts: list[list[int]]
     num_tokens: int
 
+    def fits(self, window: int, gamma: int) -> bool:
+        """Whether prompt, tokens and the drafts past them stay inside the window."""
+        return max(map(len, self.prompts)) + self.num_tokens + gamma <= window
+
 
 @torch.inference_mode()
 def run_checks(
@@ -49,22 +54,26 @@ def run_checks(
 ) -> Checks:
     """Greedy identity on every task, then the law of samples, of every arm.
 
-    A plain arm is the yardstick of the greedy check, and has its own law checked like the others.
+    The cached plain arm is the yardstick of the greedy check, and has its own law checked like the others. Uncached
+    arms are other generators past the window: they are held to what fits inside it.
     """
     checks = Checks()
-    plain = Decoder(next(iter(decoders.values())).target, decoders[Arm(PLAIN, 0)].drafter, Sampler(0))
+    yardstick = Arm(PLAIN, 0)
+    window = decoders[yardstick].target.config.attention_window
     for task in greedy_tasks:
+        plain = decoders[yardstick].with_sampler(Sampler(0))
         wanted = plain.generate(task.prompts, task.num_tokens, seed).tokens
         for arm, decoder in decoders.items():
-            if arm.method != PLAIN:
-                progress(f"greedy {arm.label}, {len(task.prompts)} × {task.num_tokens} tokens")
-                greedy = Decoder(decoder.target, decoder.drafter, Sampler(0), decoder.accept_rule)
-                found = greedy.generate(task.prompts, task.num_tokens, seed).tokens
-                checks.greedy.setdefault(arm, []).append(compare_greedy(plain.target, task.prompts, wanted, found))
+            progress(f"greedy {arm.label}, {len(task.prompts)} × {task.num_tokens} tokens")
+            if arm == yardstick or (arm.uncached and not task.fits(window, arm.gamma)):
+                continue
+            found = decoder.with_sampler(Sampler(0)).generate(task.prompts, task.num_tokens, seed).tokens
+            checks.greedy.setdefault(arm, []).append(compare_greedy(plain.target, task.prompts, wanted, found))
     for i, (arm, decoder) in enumerate(decoders.items()):
         progress(f"sampling {arm.label}")
-        draws = DRAWS_FIRST if arm.gamma == 1 else DRAWS_OTHERS
-        checks.sampling[arm] = check_sampling(decoder, context, draws, seed + i, len(decoders))
+        draws = DRAWS_FIRST if arm.gamma == 1 and not arm.uncached else DRAWS_OTHERS
+        seen = context[-max(window - arm.gamma, 1) :] if arm.uncached else context
+        checks.sampling[arm] = check_sampling(decoder, seen, draws, seed + i, len(decoders))
     return checks
 
 
@@ -122,14 +131,24 @@ def time_arms(
 
 
 @torch.inference_mode()
-def forward_seconds(target: MultiTokenGPT, draft: GPT | None, clock: Clock, repeats: int = 200) -> dict[str, float]:
-    """Median seconds of one cached forward of one token, batch 1, head included: of target, draft and MTP module."""
+def forward_seconds(
+    target: MultiTokenGPT, draft: GPT | None, clock: Clock, uncached: bool = False, repeats: int = 200
+) -> dict[str, float]:
+    """Median seconds of one cached forward of one token, batch 1, head included: of target, draft and MTP module.
+
+    With ``uncached`` also those of a whole window without cache, under NAME_uncached.
+    """
     calls: dict[str, Callable[[], object]] = {}
     for name, net in (("target", target.gpt), ("draft", draft)):
         if net is not None:
             calls[name] = _forward_call(net)
+            if uncached:
+                window = torch.zeros(1, net.config.attention_window, dtype=torch.long, device=net.lm_head.weight.device)
+                calls[f"{name}_uncached"] = partial(net, window)
     if target.mtp.depth:
         calls["mtp"] = _mtp_call(target)
+        if uncached:
+            calls["mtp_uncached"] = _uncached_mtp_call(target)
     return median_seconds(clock, calls, repeats)
 
 
@@ -151,3 +170,11 @@ def _mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
     return lambda: gpt.logits(
         net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), cache.geometry(start_B, 1), cache.layer(0))
     )
+
+
+def _uncached_mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
+    """An MTP draft as the reference makes it: the trunk's hidden rows of a window anew, then the module."""
+    gpt = net.gpt
+    ids_BT = torch.zeros(1, gpt.config.attention_window - 1, dtype=torch.long, device=gpt.lm_head.weight.device)
+    geometry = causal_geometry(ids_BT.shape[1], gpt.config, ids_BT.device)
+    return lambda: gpt.logits(net.mtp.at(1)(gpt.hidden(ids_BT), gpt.embed_tokens(ids_BT), geometry)[:, -1:])

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from specmtp.checkpoint import Checkpoint, find_newest, load
 from specmtp.data.corpus import CORPORA, load_corpus
+from specmtp.ledger.arms import METHODS
 from specmtp.ledger.rows import Json
 
-METHODS = ("draft", "mtp")
 PROMPTS = {"tinyshakespeare": "ROMEO:\n", "stdlib": "def "}
 """Usual prompts by corpus."""
 

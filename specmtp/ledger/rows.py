@@ -34,15 +34,15 @@ def make_rows(
         sampler: what was sampled with.
         common: columns that are the same for all rows (device, dtype, threads, …).
     """
-    plain = measured[Arm(PLAIN, 0)]
     rows = []
     for arm, result in measured.items():
         counts = result.counts
         alpha = counts.acceptance_rate
-        c = costs[arm.method] / costs["target"] if arm.method in costs else None
+        suffix = "_uncached" if arm.uncached else ""
+        c = costs[arm.method + suffix] / costs["target" + suffix] if arm.method + suffix in costs else None
         seconds = [s.seconds for s in result.samples]
         spread = Spread.of(seconds)
-        baseline = {(s.repeat, s.prompt): s.seconds for s in plain.samples}
+        baseline = {(s.repeat, s.prompt): s.seconds for s in measured[arm.baseline].samples}
         speedup = paired_ratio([baseline[s.repeat, s.prompt] for s in result.samples], seconds)
         rows.append(
             {
@@ -51,7 +51,8 @@ def make_rows(
                 "method": arm.method,
                 "drafter": None if arm.method == PLAIN else arm.method,
                 "gamma": arm.gamma,
-                "window_rule": "sliding",
+                "backend": arm.backend,
+                "window_rule": arm.window_rule,
                 "lossless": True,
                 **common,
                 "temperature": sampler.temperature,
@@ -82,17 +83,17 @@ def make_rows(
                 "ms_per_token": 1000 * spread.median / num_tokens if num_tokens else None,
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta,
-                "speedup": speedup_json(speedup) if checks.passed(arm) else None,
+                "speedup": speedup_json(speedup, arm.baseline.id) if checks.passed(arm) else None,
             }
         )
     return rows
 
 
-def speedup_json(speedup: Interval) -> Json:
+def speedup_json(speedup: Interval, baseline: str = PLAIN) -> Json:
     """Measured speed-up, what it is measured against, and whether the interval lies off 1."""
     low, high = speedup.low, speedup.high
     verdict = None if low is None or high is None else "faster" if low > 1 else "slower" if high < 1 else "same"
-    return {"median": speedup.value, "low": low, "high": high, "baseline": PLAIN, "verdict": verdict}
+    return {"median": speedup.value, "low": low, "high": high, "baseline": baseline, "verdict": verdict}
 
 
 def _ends(interval: Interval | None) -> list[float | None] | None:
@@ -104,6 +105,7 @@ def greedy_json(arm: Arm, check: GreedyCheck) -> Json:
     return {
         "method": arm.method,
         "gamma": arm.gamma,
+        "backend": arm.backend,
         "prompts": check.prompts,
         "tokens": check.tokens,
         "identical": check.identical,
@@ -121,7 +123,15 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
         {"symbol": symbols[i], "p": check.p[i], "q": check.q[i] if check.q else None, "frequency": check.frequency[i]}
         for i in order
     ]
-    return {"method": arm.method, "gamma": arm.gamma, **kept, "passed": check.passed, "context": context, "top": top}
+    return {
+        "method": arm.method,
+        "gamma": arm.gamma,
+        "backend": arm.backend,
+        **kept,
+        "passed": check.passed,
+        "context": context,
+        "top": top,
+    }
 
 
 def cells(row: Json) -> list[str]:
@@ -157,7 +167,7 @@ def _number(value: float | None, digits: int) -> str:
 def verdict_line(rows: Sequence[Json]) -> str:
     """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
     label = {row["id"]: row["label"] for row in rows}
-    timed = [row for row in rows if row["speedup"] and row["method"] != PLAIN]
+    timed = [row for row in rows if row["speedup"] and row["speedup"]["baseline"] == PLAIN and row["method"] != PLAIN]
     faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
     slower = [label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower"]
     if faster:
