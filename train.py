@@ -1,6 +1,7 @@
 """Train a model: python train.py --config configs/main.yaml [--key value …]"""
 
 import inspect
+import itertools
 import logging
 import sys
 import warnings
@@ -25,7 +26,7 @@ from specmtp.errors import one_line_errors
 from specmtp.nn.config import GPTConfig
 from specmtp.training.modules import DraftModule, GPTModule
 from specmtp.training.optim import OptimConfig
-from specmtp.usage import plain_sentence
+from specmtp.usage import plain_sentence, refuse_duplicate_keys
 
 
 class TrainCLI(LightningCLI):
@@ -125,6 +126,12 @@ def _fresh(runs: Path, name: str) -> Path:
     return folder
 
 
+def config_files(args: list[str]) -> list[Path]:
+    """The files that --config names."""
+    following = [b for a, b in itertools.pairwise(args) if a == "--config"]
+    return [Path(f) for f in [*following, *(a.removeprefix("--config=") for a in args if a.startswith("--config="))]]
+
+
 def option_names() -> list[str]:
     """The options a configuration may set, for the hint after a misspelt one."""
     parts = {
@@ -155,6 +162,8 @@ def quiet_lightning() -> None:
 def main(args: list[str] | None = None) -> int:
     """Parses, trains, and returns the exit code: 0, or 128 + the signal that stopped the run."""
     quiet_lightning()
+    for file in config_files(sys.argv[1:] if args is None else args):
+        refuse_duplicate_keys(file)
     try:
         cli = TrainCLI(
             LightningModule,

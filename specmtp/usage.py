@@ -3,6 +3,9 @@
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
 
 _WRAPPINGS = (
     r"Problem with given class_path '[^']*': (?P<inner>.*?)(?: - Expected a <class|$)",
@@ -36,3 +39,30 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
     if key and key[1] not in message:
         message = f"{key[1]}: {message}"
     return re.sub(r"\(?<class '([\w.]*\.)?(\w+)'>\)?", r"\2", message.replace('Parser key "', "").replace('":', ":"))
+
+
+def refuse_duplicate_keys(file: Path) -> None:
+    """Refuses a YAML file in which a key stands twice in one mapping; loaders would silently take the last.
+
+    Raises:
+        ValueError: a key stands twice, or the file is no YAML; with the line.
+    """
+    if not file.is_file():
+        return  # the parser tells
+    try:
+        pending = [yaml.compose(file.read_text("utf-8"))]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not readable as YAML: {error}") from error
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    raise ValueError(
+                        f"{file}: the key {key.value!r} stands twice, again in line {key.start_mark.line + 1}"
+                    )
+                seen.add(key.value)
+                pending.append(value)

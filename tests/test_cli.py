@@ -84,6 +84,11 @@ def test_unknown_keys_in_files(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text("model:\n  init_args:\n    net:\n      depht: 4\n")
     assert "depht" in fails(capsys, train.main, [*train_args(tmp_path), "--config", str(overlay)])
+    overlay.write_text("trainer:\n  max_steps: 3\n  max_steps: 4\n")
+    line = fails(capsys, train.main, [*train_args(tmp_path), "--config", str(overlay)])
+    assert "'max_steps' stands twice" in line and "line 3" in line
+    overlay.write_text("trainer: [1,\n")
+    assert "overlay.yaml is not readable as YAML" in fails(capsys, train.main, [f"--config={overlay}"])
     assert "none.yaml" in fails(capsys, train.main, ["--config", str(tmp_path / "none.yaml")])
     fails(capsys, train.main, [])
 
