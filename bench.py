@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,10 @@ class BenchOptions:
         for name in ("tokens", "repeats", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.threads > (os.cpu_count() or 1):
+            raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
+        if self.seed < 0:
+            raise ValueError(f"--seed must not be negative, got {self.seed}")
         for gamma in self.gammas or []:
             if gamma < 1:
                 raise ValueError(f"--gammas must be whole numbers from 1, got {gamma}")
@@ -102,8 +107,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def words(text: str) -> list[str]:
-    """The words of a comma-separated list."""
-    return [word for word in text.replace(",", " ").split() if word]
+    """The words of a comma-separated list, at least one."""
+    found = text.replace(",", " ").split()
+    if not found:
+        raise argparse.ArgumentTypeError("a list separated by commas is wanted, got nothing")
+    return found
 
 
 def numbers(text: str) -> list[int]:
@@ -154,8 +162,8 @@ def main(args: list[str] | None = None) -> int:
     with Progress(*Progress.get_default_columns(), console=notes, transient=True) as bar:
         task = bar.add_task("loading", total=num_steps(models, settings))
         ledger = build_ledger(models, settings, notes.print, lambda what: bar.update(task, advance=1, description=what))
-    write_json(Path(options.output), ledger)
     show(console, ledger, options)
+    write_json(Path(options.output), ledger)
     print(json.dumps({"ledger": options.output, "headline": ledger["verdict"]}, ensure_ascii=False))
     return 0 if ledger["checks"]["passed"] else 1
 

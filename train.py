@@ -11,14 +11,13 @@ from typing import Any
 from jsonargparse import ArgumentError
 from lightning import LightningModule, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerStatus
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
-from callbacks import MetricsFile, Throughput
-from callbacks.keep_last import KeepLast
+from callbacks import MetricsFile, SampleTrace, SpeculativeAcceptance, Throughput
+from callbacks.keep_last import KeepLast, RunCheckpoint
 from callbacks.progress import StepProgress
 from specmtp.checkpoint import load
 from specmtp.data.datamodule import TextDataModule
@@ -26,7 +25,10 @@ from specmtp.errors import one_line_errors
 from specmtp.nn.config import GPTConfig
 from specmtp.training.modules import DraftModule, GPTModule
 from specmtp.training.optim import OptimConfig
+from specmtp.training.resume import check_same_training, find_run
 from specmtp.usage import plain_sentence, refuse_duplicate_keys
+
+MAX_STEPS = 10**9
 
 
 class TrainCLI(LightningCLI):
@@ -49,11 +51,24 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("seed_everything", "model.init_args.seed")
 
     def before_instantiate_classes(self) -> None:
-        config = self.config
+        config, trainer = self.config, self.config.trainer
+        if not config.runs_dir:
+            raise ValueError("runs_dir must name a folder, got nothing")
         self.run_dir, self.resume_from = find_run(Path(config.runs_dir), config.run_name, config.ckpt_path)
-        trainer = config.trainer
-        if trainer.max_steps is None or trainer.max_steps < 1:
-            raise ValueError(f"trainer.max_steps must be set, and at least 1, got {trainer.max_steps}")
+        if trainer.fast_dev_run:
+            raise ValueError("trainer.fast_dev_run keeps nothing: take --trainer.max_steps 2 --run_name try instead")
+        if trainer.logger:
+            raise ValueError(
+                "trainer.logger: the run's folder and logger come from run_name and runs_dir; leave it out"
+            )
+        for name in ("max_steps", "log_every_n_steps", "accumulate_grad_batches", "val_check_interval"):
+            value = getattr(trainer, name)
+            if (
+                value is not None
+                and not 1 <= value <= MAX_STEPS
+                and not (name == "val_check_interval" and 0 < value < 1)
+            ):
+                raise ValueError(f"trainer.{name} must be a number from 1 to {MAX_STEPS}, got {value}")
         interval, accumulate = trainer.val_check_interval, trainer.accumulate_grad_batches
         if isinstance(interval, int) and interval % accumulate:
             raise ValueError(
@@ -73,18 +88,20 @@ class TrainCLI(LightningCLI):
             "enable_version_counter": False,
         }
         logger = TensorBoardLogger(self.run_dir.parent, name="", version=self.run_dir.name, default_hp_metric=False)
-        if not self.config.trainer.logger:
-            kwargs["logger"] = logger
+        kwargs["logger"] = logger
         kwargs["callbacks"] = [
             *(self.config_init.trainer.callbacks or []),
-            StepProgress(),
+            *([StepProgress()] if self.config.trainer.enable_progress_bar is not False else []),
             Throughput(),
             MetricsFile(),
             self.keep_last,
-            ModelCheckpoint(filename="best", monitor="val/loss_main", **common),
-            ModelCheckpoint(filename="last", **common),
+            RunCheckpoint(filename="best", monitor="val/loss_main", **common),
+            RunCheckpoint(filename="last", **common),
         ]
-        return super().instantiate_trainer(**kwargs)
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (TypeError, RuntimeError, ModuleNotFoundError) as error:
+            raise ValueError(f"these trainer settings do not fit together or not this machine: {error}") from error
 
 
 def describe(cli: TrainCLI) -> str:
@@ -95,35 +112,6 @@ def describe(cli: TrainCLI) -> str:
     text = f"{data.corpus.name}, {len(data.corpus.text):,} characters, {data.vocab_size} symbols"
     resumed = f", continuing {cli.resume_from}" if cli.resume_from else ""
     return f"{cli.model.role}: {gpt:,} parameters{heads}; text: {text}; run: {cli.run_dir}{resumed}"
-
-
-def find_run(runs: Path, name: str, ckpt_path: str | None) -> tuple[Path, Path | None]:
-    """The folder of this run, and the checkpoint to continue from (None begins anew).
-
-    Raises:
-        ValueError: the checkpoint does not exist, or name is no plain folder name.
-    """
-    if not name or Path(name).name != name:
-        raise ValueError(f"run_name must be a plain folder name, got {name!r}")
-    runs.mkdir(parents=True, exist_ok=True)
-    own = [runs / name, *sorted(runs.glob(f"{name}-[0-9]*"), key=lambda d: int(d.name.rsplit("-", 1)[1]))]
-    started = [d for d in own if (d / "checkpoints" / "last.ckpt").exists()]
-    if ckpt_path not in (None, "last"):
-        file = Path(ckpt_path)
-        load(file)  # missing, damaged or foreign: told here in one sentence
-        return (file.parent.parent if file.parent.name == "checkpoints" else _fresh(runs, name)), file
-    if ckpt_path == "last" and started:
-        return started[-1], started[-1] / "checkpoints" / "last.ckpt"
-    return _fresh(runs, name), None
-
-
-def _fresh(runs: Path, name: str) -> Path:
-    """runs/NAME, or the next free runs/NAME-2, -3, …"""
-    number, folder = 1, runs / name
-    while folder.exists() and any(folder.iterdir()):
-        number += 1
-        folder = runs / f"{name}-{number}"
-    return folder
 
 
 def config_files(args: list[str]) -> list[Path]:
@@ -141,6 +129,7 @@ def option_names() -> list[str]:
         "model.": [p for module in (GPTModule, DraftModule) for p in inspect.signature(module).parameters],
         "model.net.": GPTConfig.__dataclass_fields__,
         "model.optimizer.": OptimConfig.__dataclass_fields__,
+        "callback ": [p for c in (SpeculativeAcceptance, SampleTrace) for p in inspect.signature(c).parameters],
     }
     return [prefix + name for prefix, names in parts.items() for name in names]
 
@@ -183,17 +172,24 @@ def main(args: list[str] | None = None) -> int:
         )
     except (ArgumentError, ValueError) as error:
         raise ValueError(plain_sentence(str(error), option_names())) from error
-    max_steps = cli.trainer.max_steps
-    if cli.resume_from and (step := load(cli.resume_from).step) >= max_steps:
-        rank_zero_info(f"{cli.run_dir} is already trained to step {step} of {max_steps}: nothing to do")
-        return 0
+    trainer, max_steps = cli.trainer, cli.trainer.max_steps
+    if cli.resume_from:
+        check_same_training(cli.resume_from, cli.model, cli.datamodule)
+        if (step := load(cli.resume_from).step) >= max_steps:
+            rank_zero_info(f"{cli.resume_from} is already trained to step {step} of {max_steps}: nothing to do")
+            return 0
     rank_zero_info(describe(cli))
     try:
-        cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.resume_from, weights_only=True)
+        trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.resume_from, weights_only=True)
     except SystemExit:
-        if cli.trainer.state.status != TrainerStatus.INTERRUPTED:
+        if trainer.state.status != TrainerStatus.INTERRUPTED:
             raise
         return 128 + (cli.keep_last.signal or 2)
+    if trainer.global_step < max_steps:
+        raise ValueError(
+            f"stopped at step {trainer.global_step} of {max_steps}: trainer.max_epochs, max_time or "
+            "limit_train_batches ended the training before trainer.max_steps"
+        )
     rank_zero_info(f"trained: {cli.run_dir}  (curves: tensorboard --logdir {cli.run_dir.parent})")
     return 0
 

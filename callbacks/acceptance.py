@@ -52,6 +52,8 @@ class DecodingCallback(Callback):
         for name, value in [*counts.items(), *(("gammas", gamma) for gamma in gammas)]:
             if value < 1:
                 raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
+        if seed < 0:
+            raise ValueError(f"{type(self).__name__}: seed must not be negative, got {seed}")
         self.gammas, self.num_prompts, self.num_rounds = sorted(set(gammas)), num_prompts, num_rounds
         self.sampler, self.seed = Sampler(temperature), seed
         self.folder: str | None = None

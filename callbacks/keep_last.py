@@ -5,7 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
+
+
+class RunCheckpoint(ModelCheckpoint):
+    """Lightning's checkpoint callback, which knows its files also after the run's folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        folder = Path(self.dirpath or "")
+
+        def here(file: str) -> str:
+            return str(folder / Path(file).name) if file else ""
+
+        if not Path(here(state_dict["best_model_path"])).is_file():
+            return  # another run's checkpoint: nothing of this folder's is known yet
+        moved = {key: here(state_dict[key]) for key in ("best_model_path", "kth_best_model_path", "last_model_path")}
+        best_k = {here(file): value for file, value in state_dict["best_k_models"].items()}
+        super().load_state_dict({**state_dict, **moved, "best_k_models": best_k, "dirpath": self.dirpath})
 
 
 class KeepLast(Callback):
@@ -34,10 +51,9 @@ class KeepLast(Callback):
             signal.signal(number, handler)
         self._handlers = {}
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self.signal and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        # between two optimiser steps, and after a validation that was due: nothing is skipped on resuming
+        if self.signal and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.file)
             rank_zero_info(f"\nstopped after step {trainer.global_step}; continue with --ckpt_path {self.file}")
             raise KeyboardInterrupt

@@ -34,10 +34,13 @@ class Checkpoint:
     """What was left out in loading, one sentence each."""
 
     @property
-    def metrics(self) -> dict[str, Any] | None:
-        """The run's metrics.json, where there is one beside the checkpoints."""
-        file = self.path.parent.parent / "metrics.json"
-        return json.loads(file.read_text("utf-8")) if file.exists() else None
+    def metrics(self) -> dict[str, Any]:
+        """What the run's metrics.json beside the checkpoints says; empty where there is none or it is damaged."""
+        try:
+            found = json.loads((self.path.parent.parent / "metrics.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 def pack(net: MultiTokenGPT, role: Role, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -63,7 +66,13 @@ def load(path: str | Path, with_mtp: bool = True) -> Checkpoint:
     """
     path = Path(path)
     raw = _read(path)
-    entry = _entry(raw, path)
+    try:
+        return _open(path, raw, _entry(raw, path), with_mtp)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: its description is not what a training run writes ({error})") from error
+
+
+def _open(path: Path, raw: dict[str, Any], entry: dict[str, Any], with_mtp: bool) -> Checkpoint:
     config, vocabulary = GPTConfig(**entry["net"]), Vocabulary(entry["vocabulary"])
     if config.vocab_size != len(vocabulary):
         raise ValueError(f"{path} is damaged: {len(vocabulary)} symbols for a network of {config.vocab_size}")
@@ -84,6 +93,8 @@ def load(path: str | Path, with_mtp: bool = True) -> Checkpoint:
         net.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path} does not fit its own description: {str(error).splitlines()[-1].strip()}") from error
+    if broken := [name for name, value in net.state_dict().items() if not value.isfinite().all()]:
+        raise ValueError(f"{path} holds weights that are not finite ({broken[0]}): its training had diverged")
     net.eval().requires_grad_(False)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return Checkpoint(path, entry["role"], vocabulary, net, int(raw["global_step"]), sha256, tuple(notes))
@@ -126,6 +137,8 @@ def _entry(raw: Any, path: Path) -> dict[str, Any]:
     wanted = {"role", "vocabulary", "net", "mtp_depth", "mtp_shared"}
     if not isinstance(entry, dict) or not wanted <= set(entry) or "state_dict" not in raw:
         raise ValueError(f"{path} is not a specmtp checkpoint")
-    if entry["role"] not in get_args(Role):
-        raise ValueError(f"{path} has the unknown role {entry['role']!r}")
+    if entry["role"] not in get_args(Role) or not isinstance(entry["vocabulary"], str):
+        raise ValueError(
+            f"{path} is damaged: role {entry['role']!r}, vocabulary of {type(entry['vocabulary']).__name__}"
+        )
     return entry

@@ -24,7 +24,9 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
     >>> plain_sentence("unrecognized arguments: --gama 4", ["gammas", "tokens"])
     "there is no option 'gama': did you mean 'gammas'?"
     """
-    message = " ".join(message.split())
+    message = (
+        " ".join(message.split()).split(" - Not a valid subclass of ")[0].split(" - Expected a <class 'NoneType'>")[0]
+    )
     key = re.search(r'Parser key "([^"]+)"', message)
     for wrapping in _WRAPPINGS:
         if found := re.search(wrapping, message):
@@ -32,8 +34,11 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
     for pattern in _UNKNOWN:
         if found := re.search(pattern, message):
             name = found["name"]
-            short = {option.rsplit(".", 1)[-1]: option for option in options}
-            near = difflib.get_close_matches(name.rsplit(".", 1)[-1], short, n=1, cutoff=0.5)
+            short = {re.split(r"[. ]", option)[-1]: option for option in options}
+            own = name.rsplit(".", 1)[-1]
+            if own in short:
+                return f"there is no option '{name}' here: '{short[own]}' is another part's or another model's"
+            near = difflib.get_close_matches(own, short, n=1, cutoff=0.5)
             hint = f"did you mean '{short[near[0]]}'?" if near else "--help lists the options"
             return f"there is no option '{name}': {hint}"
     if key and key[1] not in message:
@@ -50,9 +55,12 @@ def refuse_duplicate_keys(file: Path) -> None:
     if not file.is_file():
         return  # the parser tells
     try:
-        pending = [yaml.compose(file.read_text("utf-8"))]
+        root = yaml.compose(file.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not readable as YAML: {error}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError(f"{file} is empty, or no YAML of keys and values")
+    pending = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, yaml.SequenceNode):

@@ -45,10 +45,18 @@ class TextDataModule(LightningDataModule):
         for name, value in (("block_size", block_size), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"data.{name} must be at least 1, got {value}")
+        if seed < 0:
+            raise ValueError(f"seed_everything must not be negative, got {seed}")
         if not 0 < val_fraction < 1:
             raise ValueError(f"data.val_fraction must lie between 0 and 1, got {val_fraction}")
         self.corpus_name, self.path = corpus, path
         self.block_size, self.batch_size, self.val_fraction, self.seed = block_size, batch_size, val_fraction, seed
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the batches depend on, as plain data."""
+        names = ("block_size", "batch_size", "val_fraction", "seed")
+        return {"text_sha256": self.corpus.sha256, **{name: getattr(self, name) for name in names}}
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -77,7 +77,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     costs = forward_seconds(target, draft, clock, settings.uncached)
     measured = time_arms(decoders, [prompt], settings.tokens, settings.repeats, settings.seed, clock, progress)
 
-    corpus = (models.target.metrics or {}).get("corpus", {})
+    corpus = models.target.metrics.get("corpus") or {}
     where = provenance(settings.device, settings.dtype, settings.threads)
     common = {k: where[k] for k in ("device", "dtype", "threads")} | {"batch": 1, "prompts": 1}
     rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common)

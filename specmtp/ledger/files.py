@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ def check_writable(file: Path) -> None:
     Raises:
         ValueError: a folder stands there, or the folder it belongs in cannot be made or written.
     """
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder, a file name is wanted")
+    if file.exists() and not file.is_file():
+        kind = "folder" if file.is_dir() else "device or pipe"
+        raise ValueError(f"{file} is a {kind}, a file name is wanted")
     above = next(folder for folder in file.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"{file} cannot be written: {above} is no folder that may be written to")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {above} takes no new file ({error.strerror})") from error
 
 
 def write_json(file: Path, value: Any) -> None:

@@ -86,10 +86,11 @@ def checkpoint_file(path: str) -> Path:
 
 def validation_ids(target: Checkpoint) -> tuple[Tensor | None, str | None]:
     """The validation part [N] of the text a target was trained on; or None and why not."""
-    metrics = target.metrics
-    if metrics is None:
+    corpus = _corpus(target)
+    kept = target.metrics.get("val_fraction")
+    if not {"name", "origin", "sha256"} <= set(corpus) or not isinstance(kept, float):
         return None, f"{target.path} has no metrics.json of its run that would name its text"
-    corpus, origin = metrics["corpus"], Path(metrics["corpus"]["origin"])
+    origin = Path(str(corpus["origin"]))
     try:
         named = corpus["name"] in CORPORA and not origin.is_file()
         found = load_corpus(corpus["name"], None if named else str(origin))
@@ -98,21 +99,25 @@ def validation_ids(target: Checkpoint) -> tuple[Tensor | None, str | None]:
     if found.sha256 != corpus["sha256"]:
         return None, f"{found.origin} is not the text that {target.path} was trained on"
     ids_N = target.vocabulary.encode(found.text)
-    return ids_N[int(len(ids_N) * (1 - metrics["val_fraction"])) :], None
+    return ids_N[int(len(ids_N) * (1 - kept)) :], None
+
+
+def _corpus(target: Checkpoint) -> Json:
+    corpus = target.metrics.get("corpus")
+    return corpus if isinstance(corpus, dict) else {}
 
 
 def usual_prompt(target: Checkpoint) -> str:
     """A prompt that suits the text: its usual one, a newline, or the first symbol."""
-    symbols, metrics = target.vocabulary.symbols, target.metrics
-    corpus = metrics["corpus"]["name"] if metrics else ""
-    choices = [PROMPTS.get(corpus, "\n"), "\n", symbols[0]]
+    symbols = target.vocabulary.symbols
+    choices = [PROMPTS.get(_corpus(target).get("name", ""), "\n"), "\n", symbols[0]]
     return next(prompt for prompt in choices if set(prompt) <= set(symbols))
 
 
 def model_json(checkpoint: Checkpoint) -> Json:
     """A checkpoint as plain data; losses and times come from its run's metrics.json."""
-    metrics = checkpoint.metrics or {}
-    curve = {point["step"]: point for point in metrics.get("curve", [])}
+    metrics = checkpoint.metrics
+    curve = {point.get("step"): point for point in metrics.get("curve") or []}
     return {
         "role": checkpoint.role,
         "path": str(checkpoint.path),

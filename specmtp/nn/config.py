@@ -42,6 +42,9 @@ class GPTConfig:
             )
         if self.head_dim % 2:
             raise ValueError(f"d_model / num_heads must be even for rotary positions, got {self.head_dim}")
+        for name in ("rope_base", "norm_eps"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")

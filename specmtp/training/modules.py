@@ -93,6 +93,11 @@ class LanguageModule(LightningModule):
         for name, metric in self.val_losses.items():
             value = metric.compute()  # type: ignore[operator]
             metric.reset()  # type: ignore[operator]
+            if name == "main" and not value.isfinite():
+                raise ValueError(
+                    f"training diverged: the validation loss is {value.item()} after {self.global_step} steps; try a "
+                    "lower model.optimizer.lr or trainer.gradient_clip_val 1.0"
+                )
             self.log(f"val/loss_{name}", value.float(), prog_bar=name == "main")
             if name == "main":
                 self.log("val/perplexity", value.exp().float())
@@ -105,6 +110,7 @@ class LanguageModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["specmtp"] = pack(self.net, self.role, self.vocabulary)
+        checkpoint["data"] = self.trainer.datamodule.settings  # type: ignore[attr-defined]
 
 
 class GPTModule(LanguageModule):
