@@ -85,7 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--target", help="checkpoint of the target, or its run's folder (default: the newest under --runs-dir)")
     add("--draft", help="checkpoint of the draft, or its run's folder (default: the newest of the same vocabulary)")
-    add("--runs-dir", default="runs", help="where the newest are looked for (default: runs)")
+    add("--runs-dir", "--runs_dir", default="runs", help="where the newest are looked for (default: runs)")
     add(
         "--arms",
         type=words,
@@ -131,7 +131,7 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
         f"medians of {options.repeats} repeats, 95 % intervals"
     )
     show_table(console, ledger["rows"], title)
-    show_sample(console, ledger["sample"]["text"], ledger["sample"]["marks"], ledger["sample"]["row"])
+    show_sample(console, where["prompt"], ledger["sample"])
     console.print(ledger["verdict"], style="bold", highlight=False)
 
 
@@ -159,9 +159,18 @@ def main(args: list[str] | None = None) -> int:
         gammas=options.gammas,
         threads=options.threads,
     )
-    with Progress(*Progress.get_default_columns(), console=notes, transient=True) as bar:
+    phases: set[str] = set()
+
+    def progress(what: str) -> None:
+        bar.update(task, advance=1, description=what)
+        phase = what.split()[0]
+        if not notes.is_terminal and phase not in phases:  # a log gets one line a phase
+            notes.print(f"{phase} …")
+            phases.add(phase)
+
+    with Progress(*Progress.get_default_columns(), console=notes, transient=True, disable=not notes.is_terminal) as bar:
         task = bar.add_task("loading", total=num_steps(models, settings))
-        ledger = build_ledger(models, settings, notes.print, lambda what: bar.update(task, advance=1, description=what))
+        ledger = build_ledger(models, settings, notes.print, progress)
     show(console, ledger, options)
     write_json(Path(options.output), ledger)
     print(json.dumps({"ledger": options.output, "headline": ledger["verdict"]}, ensure_ascii=False))

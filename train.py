@@ -50,6 +50,12 @@ class TrainCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.init_args.seed")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        super().parse_arguments(parser, args)
+        seed = self.config.seed_everything
+        if isinstance(seed, bool) or not 0 <= seed < 2**32:
+            raise ValueError(f"seed_everything must be a whole number from 0 to 2**32 - 1, got {seed}")
+
     def before_instantiate_classes(self) -> None:
         config, trainer = self.config, self.config.trainer
         if not config.runs_dir:
@@ -69,7 +75,8 @@ class TrainCLI(LightningCLI):
                 and not (name == "val_check_interval" and 0 < value < 1)
             ):
                 raise ValueError(f"trainer.{name} must be a number from 1 to {MAX_STEPS}, got {value}")
-        interval, accumulate = trainer.val_check_interval, trainer.accumulate_grad_batches
+        accumulate = trainer.accumulate_grad_batches
+        interval = trainer.val_check_interval = min(trainer.val_check_interval, trainer.max_steps * accumulate)
         if isinstance(interval, int) and interval % accumulate:
             raise ValueError(
                 f"trainer.val_check_interval counts batches and must be a multiple of accumulate_grad_batches, "
@@ -107,11 +114,11 @@ class TrainCLI(LightningCLI):
 def describe(cli: TrainCLI) -> str:
     """One line on what is about to be trained, on what, and where it goes."""
     net, data = cli.model.net, cli.datamodule
-    gpt, mtp = (sum(p.numel() for p in part.parameters()) for part in (net.gpt, net.mtp))
-    heads = f" + {mtp:,} in {net.mtp.depth} MTP depth(s)" if mtp else ""
+    size = net.num_parameters()
+    heads = f" + {size['mtp']:,} in {net.mtp.depth} MTP depth(s)" if size["mtp"] else ""
     text = f"{data.corpus.name}, {len(data.corpus.text):,} characters, {data.vocab_size} symbols"
     resumed = f", continuing {cli.resume_from}" if cli.resume_from else ""
-    return f"{cli.model.role}: {gpt:,} parameters{heads}; text: {text}; run: {cli.run_dir}{resumed}"
+    return f"{cli.model.role}: {size['gpt']:,} parameters{heads}; text: {text}; run: {cli.run_dir}{resumed}"
 
 
 def config_files(args: list[str]) -> list[Path]:
@@ -171,6 +178,8 @@ def main(args: list[str] | None = None) -> int:
             args=args,
         )
     except (ArgumentError, ValueError) as error:
+        if "are required: model" in str(error):
+            raise ValueError("which model? name a config: python train.py --config configs/main.yaml") from error
         raise ValueError(plain_sentence(str(error), option_names())) from error
     trainer, max_steps = cli.trainer, cli.trainer.max_steps
     if cli.resume_from:

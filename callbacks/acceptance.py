@@ -12,8 +12,8 @@ from torch import Tensor
 
 from callbacks.decoding_mode import decoding_mode
 from specmtp.checkpoint import find_newest, load
+from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.data.windows import mix
 from specmtp.decoding.drafters import Drafter, DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
@@ -89,13 +89,12 @@ class DecodingCallback(Callback):
             "accepted_per_drafted": counts.accepted_per_drafted,
             "tokens_per_target_forward": counts.tokens_per_target_forward,
             "alpha_minpq": counts.alpha_minpq,
-            "accepted": float(counts.accepted),
-            "examined": float(counts.examined),
-            "rounds": float(counts.rounds),
-            **{f"acceptance_at/{i}": rate for i, rate in enumerate(counts.acceptance_at)},
+            **{f"acceptance_at/{i}": rate for i, rate in enumerate(counts.acceptance_at) if drafter.gamma > 1},
         }
-        prefix = f"decode/{drafter.name}_g{drafter.gamma}"
-        pl_module.log_dict({f"{prefix}/{name}": v for name, v in values.items() if v is not None}, rank_zero_only=True)
+        arm = f"{drafter.name}_g{drafter.gamma}"
+        logged = {f"decode/{arm}/{name}": v for name, v in values.items() if v is not None}
+        logged |= {f"counts/{arm}/{name}": float(getattr(counts, name)) for name in ("rounds", "examined", "accepted")}
+        pl_module.log_dict(logged, rank_zero_only=True)
 
     def _decode(self, trainer: Trainer, module: Any, drafter: Drafter) -> Trace:
         nets = [module.net, drafter.net] if isinstance(drafter, DraftModel) else [module.net]

@@ -28,8 +28,8 @@ class RunCheckpoint(ModelCheckpoint):
 class KeepLast(Callback):
     """Saves ``last.ckpt`` at the end of training, and at Ctrl-C or SIGTERM once the step in progress is done.
 
-    The optimiser step is finished first, so the checkpoint is one that an uninterrupted run passes through. A second
-    signal is obeyed at once.
+    The optimiser step is finished first, and the validation that is due after it, so the checkpoint is one that an
+    uninterrupted run passes through and no point of a curve is missed. A second signal is obeyed at once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,12 +51,22 @@ class KeepLast(Callback):
             signal.signal(number, handler)
         self._handlers = {}
 
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        batches = trainer.global_step * trainer.accumulate_grad_batches
+        step_is_done = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if self.signal and step_is_done and batches % int(trainer.val_check_batch or 1):
+            trainer.save_checkpoint(self.file, weights_only=False)
+            self._stop(trainer)
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        # between two optimiser steps, and after a validation that was due: nothing is skipped on resuming
-        if self.signal and batch_idx % trainer.accumulate_grad_batches == 0:
-            trainer.save_checkpoint(self.file)
-            rank_zero_info(f"\nstopped after step {trainer.global_step}; continue with --ckpt_path {self.file}")
-            raise KeyboardInterrupt
+        if self.signal and self._saved_step == trainer.global_step:
+            self._stop(trainer)  # a validation was due before the stop, and has saved
+
+    def _stop(self, trainer: Trainer) -> None:
+        rank_zero_info(f"\nstopped after step {trainer.global_step}; continue with --ckpt_path {self.file}")
+        raise KeyboardInterrupt
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved_step = trainer.global_step
@@ -64,7 +74,7 @@ class KeepLast(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()
         if self._saved_step < trainer.global_step:
-            trainer.save_checkpoint(self.file)
+            trainer.save_checkpoint(self.file, weights_only=False)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._restore()

@@ -13,6 +13,11 @@ class StepProgress(RichProgressBar):
     def __init__(self) -> None:
         super().__init__(leave=True, theme=RichProgressBarTheme(metrics_format=".3f"))
 
+    @property
+    def total_train_batches(self) -> int:
+        """Batches of the whole training, also in a resumed run: the bar starts where the run stopped."""
+        return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+
     def _get_train_description(self, current_epoch: int) -> str:
         return "training"
 

@@ -60,23 +60,23 @@ class MetricsFile(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
-        values = {name: float(v) for name, v in trainer.logged_metrics.items() if name.startswith(("val/", "decode/"))}
+        values = {
+            name: float(v)
+            for name, v in trainer.logged_metrics.items()
+            if name.startswith(("val/", "decode/", "counts/"))
+        }
         self._curve.append({"step": trainer.global_step, **values})
         if trainer.is_global_zero and self._folder:
             write_json(Path(self._folder) / "metrics.json", self._record(trainer, pl_module))
 
     def _record(self, trainer: Trainer, module: Any) -> dict[str, Any]:
-        gpt, mtp = module.net.gpt, module.net.mtp
         data = trainer.datamodule  # type: ignore[attr-defined]
         return {
             "role": module.role,
             "step": trainer.global_step,
             "max_steps": trainer.max_steps,
             "seconds": round(self._seconds, 3),
-            "parameters": {
-                "gpt": sum(p.numel() for p in gpt.parameters()),
-                "mtp": sum(p.numel() for p in mtp.parameters()),
-            },
+            "parameters": module.net.num_parameters(),
             "mtp_weight": module.mtp_weight,
             "seed": module.seed,
             "corpus": {"name": data.corpus.name, "origin": data.corpus.origin, "sha256": data.corpus.sha256},

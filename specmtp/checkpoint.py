@@ -70,6 +70,8 @@ def load(path: str | Path, with_mtp: bool = True) -> Checkpoint:
         return _open(path, raw, _entry(raw, path), with_mtp)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: its description is not what a training run writes ({error})") from error
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path} is damaged: {error}") from error
 
 
 def _open(path: Path, raw: dict[str, Any], entry: dict[str, Any], with_mtp: bool) -> Checkpoint:

@@ -18,6 +18,9 @@ def one_line_errors(*also: type[Exception]) -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:  # a reader like head went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except users_fault as error:
         if os.environ.get(TRACEBACK):
             raise

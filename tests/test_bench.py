@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +25,12 @@ from specmtp.analysis.exactness import (
 from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.decoding.accept import Proposal, Verdict, accept
+from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import Noise
-from specmtp.decoding.sampling import Sampler
+from specmtp.decoding.sampling import Sampler, sample
 from specmtp.decoding.trace import Trace
 from specmtp.ledger import measure
 from specmtp.ledger.arms import Arm, choose_arms
@@ -142,6 +143,33 @@ def test_sampling_check_passes_the_rule_and_fails_a_wrong_one(method: str) -> No
     ).passed
 
 
+def greedy_bonus(p_BNV: torch.Tensor, proposal: Proposal, noise: Noise) -> Verdict:
+    """An accept rule whose token after full acceptance is the most probable one."""
+    right = accept(p_BNV, proposal, noise)
+    best_B = p_BNV[:, -1].argmax(-1)
+    return replace(
+        right, next_token_B=torch.where(right.num_accepted_B == proposal.num_drafts_B, best_B, right.next_token_B)
+    )
+
+
+def no_later_residual(p_BNV: torch.Tensor, proposal: Proposal, noise: Noise) -> Verdict:
+    """An accept rule that draws from p itself after a rejection, but for the first place."""
+    right = accept(p_BNV, proposal, noise)
+    from_p = sample(p_BNV.gather(1, right.num_accepted_B[:, None, None].expand(-1, 1, 13))[:, 0], noise.emit_v_B)
+    return replace(right, next_token_B=torch.where(right.num_accepted_B > 0, from_p, right.next_token_B))
+
+
+@pytest.mark.parametrize("rule", [greedy_bonus, no_later_residual])
+@pytest.mark.parametrize("method", ["draft", "mtp"])
+def test_sampling_check_sees_faults_behind_the_first_token(method: str, rule: AcceptRule) -> None:
+    target = small_target()
+    drafter = DraftModel(small_draft(), 3) if method == "draft" else MTPDrafter(target, 3)
+    right = check_sampling(Decoder(target.gpt, drafter), [1, 2, 3, 4], 20_000, 0, num_checks=4)
+    wrong = check_sampling(Decoder(target.gpt, drafter, accept_rule=rule), [1, 2, 3, 4], 20_000, 0, num_checks=4)
+    assert right.passed and not wrong.passed
+    assert wrong.p_value >= wrong.p_limit  # the first token alone shows nothing
+
+
 def test_sampling_check_sees_a_draft_scored_at_another_temperature() -> None:
     target, draft = small_target(), small_draft()
 
@@ -157,11 +185,7 @@ def test_sampling_check_sees_a_draft_scored_at_another_temperature() -> None:
 
 def test_greedy_check_sees_a_cache_off_by_one() -> None:
     target = small_target()
-
-    class Late(DraftModel):
-        """Commits a target cache shifted by one: the pending token is written where its predecessor stood."""
-
-    decoder = Decoder(target.gpt, Late(small_draft(), 2), Sampler(0))
+    decoder = Decoder(target.gpt, DraftModel(small_draft(), 2), Sampler(0))
     plain = Decoder(target.gpt, NoDrafter(13), Sampler(0))
     prompts = [[1, 2, 3], [4, 5]]
     with torch.inference_mode():

@@ -9,6 +9,7 @@ from conftest import SMALL, small_target
 
 from specmtp.checkpoint import find_newest, load, pack
 from specmtp.data.vocabulary import Vocabulary
+from specmtp.ledger.models import model_json, usual_prompt, validation_ids
 from specmtp.nn.mtp import MultiTokenGPT
 
 SYMBOLS = Vocabulary("abcdefghijklm")
@@ -110,6 +111,40 @@ def test_foreign_files_and_places(tmp_path: Path) -> None:
     for name in ("other.ckpt", "list.ckpt", "none.ckpt", "."):
         with pytest.raises(ValueError):
             load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"net": None}, {"net": {"extra": 1}}, {"net": {"d_model": "wide"}}, {"mtp_depth": "one"}, {"mtp_depth": -1},
+        {"vocabulary": None}, {"role": "judge"},
+    ],
+)  # fmt: skip
+def test_damaged_descriptions_name_the_file(tmp_path: Path, damage: dict) -> None:
+    net = small_target()
+    entry = {**pack(net, "target", SYMBOLS), **damage}
+    with pytest.raises(ValueError, match=r"a\.ckpt"):
+        load(save(tmp_path / "a.ckpt", net, specmtp=entry))
+
+
+def test_other_damage_names_the_file(tmp_path: Path) -> None:
+    net = small_target()
+    with pytest.raises(ValueError, match=r"a\.ckpt"):
+        load(save(tmp_path / "a.ckpt", net, state_dict=None))
+    with pytest.raises(ValueError, match=r"a\.ckpt"):
+        load(save(tmp_path / "a.ckpt", net, global_step=None))
+    net.gpt.norm.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match=r"gpt\.norm\.weight.*diverged"):
+        load(save(tmp_path / "a.ckpt", net))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"corpus": null}', '{"corpus": {"name": "x"}, "val_fraction": "y"}'])
+def test_damaged_metrics_are_as_none(tmp_path: Path, text: str) -> None:
+    file = save(tmp_path / "run" / "checkpoints" / "last.ckpt", small_target())
+    (tmp_path / "run" / "metrics.json").write_text(text)
+    ids, reason = validation_ids(load(file))
+    assert ids is None and reason is not None and "last.ckpt" in reason
+    assert usual_prompt(load(file)) == "a" and model_json(load(file))["val_loss"] is None
 
 
 def test_newest_of_role_and_vocabulary(tmp_path: Path) -> None:

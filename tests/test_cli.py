@@ -116,6 +116,105 @@ def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "runs" / "quick_draft-3").exists()
 
 
+def test_resume_refuses_another_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert train.main(train_args(tmp_path)) == 0
+    folder = tmp_path / "runs" / "quick_draft"
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    other = tmp_path / "other.txt"
+    other.write_text((tmp_path / "text.txt").read_text()[::-1])
+    for changes, wanted in (
+        ({"model.net.d_model": 32}, ("net.d_model 16", "32")),
+        ({"model.optimizer.lr": 0.5}, ("optimizer.lr", "0.5")),
+        ({"data.block_size": 32}, ("data.block_size", "32")),
+        ({"data.path": other}, ("data.text_sha256",)),
+        ({"seed_everything": 5}, ("seed", "5")),
+    ):
+        line = fails(capsys, train.main, train_args(tmp_path, ckpt_path="last", **{"trainer.max_steps": 6, **changes}))
+        assert all(part in line for part in wanted) and "--run_name" in line, line
+    args = train_args(tmp_path, "quick_main", run_name="quick_draft", ckpt_path="last")
+    fails(capsys, train.main, args)
+    assert {f: f.read_bytes() for f in before} == before
+
+
+def test_neighbouring_names_are_other_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("exp-3layers", "exp-old", "exp(1)"):
+        (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+    assert train.main(train_args(tmp_path, run_name="exp")) == 0
+    assert train.main(train_args(tmp_path, run_name="exp[1]")) == 0
+    assert train.main(train_args(tmp_path, run_name="exp[1]")) == 0
+    found = {f.parent.parent.name for f in tmp_path.glob("runs/*/checkpoints/last.ckpt")}
+    assert found == {"exp", "exp[1]", "exp[1]-2"}
+    for bad in ("exp-2", "..", ".", "a/b", ""):
+        assert "run_name" in fails(capsys, train.main, train_args(tmp_path, run_name=bad))
+
+
+def test_from_another_checkpoint_a_run_goes_on_in_a_new_folder(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path)) == 0
+    first = tmp_path / "runs" / "quick_draft" / "checkpoints"
+    before = {f: f.read_bytes() for f in first.parent.rglob("*") if f.is_file()}
+    more = {"trainer.max_steps": 6}
+    assert train.main(train_args(tmp_path, ckpt_path=first / "best.ckpt", run_name="tuned", **more)) == 0
+    assert train.main(train_args(tmp_path, ckpt_path=first / "best.ckpt", **more)) == 0
+    assert {f: f.read_bytes() for f in before} == before
+    for name in ("tuned", "quick_draft-2"):
+        for file in ("best.ckpt", "last.ckpt"):
+            assert load(tmp_path / "runs" / name / "checkpoints" / file).step in (4, 6)
+
+
+def test_a_moved_run_keeps_its_best(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path, **{"trainer.max_steps": 8})) == 0
+    runs = tmp_path / "moved runs ü"
+    (tmp_path / "runs").rename(runs)
+    checkpoints = runs / "quick_draft" / "checkpoints"
+    state = torch.load(checkpoints / "last.ckpt", weights_only=True)
+    for callback in state["callbacks"].values():  # as if the best had been unreachably good
+        if callback.get("monitor") == "val/loss_main":
+            callback["best_model_score"] = callback["kth_value"] = torch.tensor(0.0)
+            callback["best_k_models"] = {k: torch.tensor(0.0) for k in callback["best_k_models"]}
+    torch.save(state, checkpoints / "last.ckpt")
+    best = (checkpoints / "best.ckpt").read_bytes()
+    assert train.main(train_args(tmp_path, runs_dir=runs, ckpt_path="last", **{"trainer.max_steps": 10})) == 0
+    assert (checkpoints / "best.ckpt").read_bytes() == best
+    assert load(checkpoints / "last.ckpt").step == 10
+
+
+def test_divergence_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = fails(capsys, train.main, train_args(tmp_path, **{"model.optimizer.lr": 1e30}))
+    assert "diverged" in line and "model.optimizer.lr" in line
+
+
+@pytest.mark.parametrize(
+    "changes, wanted",
+    [
+        ({"trainer.val_check_interval": 0}, "trainer.val_check_interval"),
+        ({"trainer.log_every_n_steps": 0}, "trainer.log_every_n_steps"),
+        ({"trainer.accumulate_grad_batches": 0}, "trainer.accumulate_grad_batches"),
+        ({"trainer.accumulate_grad_batches": 3}, "multiple of accumulate_grad_batches"),
+        ({"trainer.max_steps": 10**20}, "trainer.max_steps"),
+        ({"trainer.devices": -1}, "trainer"),
+        ({"trainer.fast_dev_run": "true"}, "fast_dev_run"),
+        ({"trainer.logger": "true"}, "trainer.logger"),
+        ({"trainer.max_epochs": 0}, "stopped at step 0 of 4"),
+        ({"trainer.limit_train_batches": 0}, "stopped at step 0 of 4"),
+        ({"seed_everything": -1}, "seed"),
+        ({"model.net.rope_base": 0}, "rope_base"),
+        ({"runs_dir": ""}, "runs_dir"),
+    ],
+)
+def test_trainer_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture, changes: dict, wanted: str) -> None:
+    assert wanted in fails(capsys, train.main, train_args(tmp_path, **changes))
+
+
+def test_no_progress_bar_if_unwanted(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path, **{"trainer.enable_progress_bar": "false"})) == 0
+
+
+def test_a_short_run_is_validated_at_its_end(tmp_path: Path) -> None:
+    assert train.main(train_args(tmp_path, **{"trainer.val_check_interval": 500})) == 0
+    metrics = json.loads((tmp_path / "runs" / "quick_draft" / "metrics.json").read_text())
+    assert [p["step"] for p in metrics["curve"]] == [4]
+
+
 def test_steps_past_the_last_validation_are_saved(tmp_path: Path) -> None:
     assert train.main(train_args(tmp_path, **{"trainer.max_steps": 5})) == 0
     assert load(tmp_path / "runs" / "quick_draft" / "checkpoints" / "last.ckpt").step == 5
@@ -194,6 +293,12 @@ def models(tmp_path: Path) -> Path:
         (["--tokens", "1.5"], ("tokens", "1.5")),
         (["--repeats", "0"], ("--repeats", "got 0")),
         (["--output", "{}"], ("is a folder",)),
+        (["--output", os.devnull], ("is a device",)),
+        (["--output", "/proc/nowhere/ledger.json"], ("cannot be written",)),
+        (["--threads", "100000"], ("--threads 100000", "cores")),
+        (["--seed", "-1"], ("--seed", "-1")),
+        (["--gammas", ""], ("gammas", "nothing")),
+        (["--target", "{}/runs"], ("holds no checkpoint",)),
         (["--output", "{}/control.ckpt/ledger.json"], ("cannot be written",)),
     ],
 )

@@ -130,7 +130,7 @@ def test_angles_are_right_at_any_position(position: int) -> None:
 def test_mask_of_four_new_tokens_on_four_cached() -> None:
     config = GPTConfig(num_heads=4, num_kv_heads=4)
     cache = KVCache.create(config, 1, 80)
-    mask = cache.geometry(torch.tensor([4]), 4).mask_B1TS
+    mask = cache.geometry(torch.tensor([4]), 4).mask
     assert mask is not None
     assert mask[0, 0, :, :8].int().tolist() == [[1] * 5 + [0] * 3, [1] * 6 + [0] * 2, [1] * 7 + [0], [1] * 8]
     assert not mask[..., 8:].any()

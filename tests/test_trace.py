@@ -13,7 +13,7 @@ from conftest import small_draft, small_target
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
-from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED, Counts, Trace, empty_counts
+from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED, Counts, Trace
 
 
 def a_trace(seed: int, gamma: int = 3, rows: int = 4, rounds: int = 20) -> Trace:
@@ -33,7 +33,7 @@ def test_counts_are_pooled_not_rates() -> None:
 
 
 def test_nothing_drafted_has_no_rate() -> None:
-    counts = empty_counts(2)
+    counts = Counts.empty(2)
     counts.check()
     rates = (counts.acceptance_rate, counts.accepted_per_drafted, counts.alpha_minpq, counts.tokens_per_target_forward)
     assert rates == (None,) * 4
@@ -88,7 +88,7 @@ def test_metric_halves_merge_to_the_whole() -> None:
     pooled.check()
     assert pooled == one.counts() + two.counts()
     assert first.counts() + second.counts() == pooled
-    assert Acceptance(3).counts() == empty_counts(3)
+    assert Acceptance(3).counts() == Counts.empty(3)
 
 
 def test_two_processes_pool_to_one(tmp_path: Path) -> None:

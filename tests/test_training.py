@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from training_run import a_module, fit, scalars, text_file, weights
 from callbacks import MetricsFile, MTPAcceptance, SampleTrace, SpeculativeAcceptance
 from callbacks.acceptance import marked_text
 from callbacks.decoding_mode import decoding_mode
+from callbacks.keep_last import KeepLast, RunCheckpoint
 from specmtp.checkpoint import load, pack
 from specmtp.data.datamodule import TextDataModule
 from specmtp.data.vocabulary import Vocabulary
@@ -98,6 +100,37 @@ def test_resumed_training_is_the_straight_training(tmp_path: Path, accumulate: i
     for folder in ("a", "b"):
         rates.append(dict(scalars(tmp_path / folder)["train/lr"]))
     assert rates[0] == rates[1] and len(rates[0]) == 10
+
+
+class Signal(Callback):
+    """Ctrl-C after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Trainer, *rest: Any) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("step", [3, 4, 5, 8])
+def test_interrupted_training_misses_no_validation(tmp_path: Path, step: int, before: bool) -> None:
+    """Validations are due after 5 and 10; Ctrl-C before, at, and after one, in a step and behind it."""
+    whole = fit(tmp_path / "a", [])
+    keep = KeepLast(tmp_path / "b")
+    last = RunCheckpoint(tmp_path / "b", "last", save_on_train_epoch_end=False, enable_version_counter=False)
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(SystemExit):
+        order = [Signal(step), keep] if before else [keep, Signal(step)]
+        fit(tmp_path / "b", [*order, last], enable_checkpointing=True)
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+        signal.signal(number, handler)  # Lightning leaves Ctrl-C ignored on its way out
+    assert keep.signal == signal.SIGINT
+    assert load(keep.file).step == (step if before or step == 5 else step + 1)
+    resumed = fit(tmp_path / "b", [], ckpt=keep.file)
+    assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(resumed), strict=True))
+    assert sorted(scalars(tmp_path / "b")["val/loss_main"]) == scalars(tmp_path / "a")["val/loss_main"]
 
 
 def test_micro_batches_are_slices_of_the_global_batch(tmp_path: Path) -> None:
@@ -293,4 +326,4 @@ def test_two_processes_train_and_decode_as_one(tmp_path: Path) -> None:
     assert len(two["val/loss_main"]) == 2
     for tag in ("val/loss_main", "val/loss_mtp1"):
         assert [v for _, v in two[tag]] == pytest.approx([v for _, v in one[tag]], abs=1e-4)
-    assert [v for _, v in two["decode/mtp_g1/rounds"]] == [24.0, 24.0]
+    assert [v for _, v in two["counts/mtp_g1/rounds"]] == [24.0, 24.0]

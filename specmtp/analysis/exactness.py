@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmtp.data.windows import mix
+from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
-from specmtp.decoding.trace import Trace, empty_counts
+from specmtp.decoding.trace import Counts, Trace
 from specmtp.nn.gpt import GPT
 
 CAUSAL_LIMIT = 1e-5
@@ -81,7 +81,7 @@ def compare_greedy(
 
 @dataclass(frozen=True)
 class SamplingCheck:
-    """First tokens of many rounds from one context, against the target's own distribution."""
+    """The tokens of many rounds from one context, against the target's own distributions."""
 
     draws: int
     tv: float
@@ -92,6 +92,9 @@ class SamplingCheck:
     """Total variation between the drafter's q and p."""
     p_value: float
     """Chi-square, cells of fewer than 5 expected draws pooled."""
+    p_values_later: list[float]
+    """The same of the tokens at places 1..gamma, resampled and bonus tokens among them, each against the target's law
+    given the tokens before it."""
     p_limit: float
     accepted: int
     """First drafts accepted."""
@@ -105,7 +108,8 @@ class SamplingCheck:
 
     @property
     def passed(self) -> bool:
-        return self.tv <= self.tv_limit and self.p_value >= self.p_limit and self.acceptance_matches_beta
+        p_value = min([self.p_value, *self.p_values_later])
+        return self.tv <= self.tv_limit and p_value >= self.p_limit and self.acceptance_matches_beta
 
 
 @torch.inference_mode()
@@ -117,7 +121,12 @@ def check_sampling(
     num_checks: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> SamplingCheck:
-    """Tests the law of the first tokens of many rounds, all played from one context and rolled back to it.
+    """Tests the law of the tokens of many rounds, all played from one context and rolled back to it.
+
+    Place 0 is compared with the distribution after the context, from a forward without any cache. A token at a later
+    place has, given those before it, the law of its own row; observed counts are compared with the sum of those laws
+    over the rounds that came so far. (Whether they came so far depends on earlier places alone. A sum of different
+    laws varies less than draws of their mean, so the test errs on the safe side.)
 
     Args:
         decoder: target with drafter, as timed.
@@ -135,12 +144,18 @@ def check_sampling(
     active_B = torch.ones(batch, dtype=torch.bool, device=device)
     generator = torch.Generator(device=device).manual_seed(mix(seed))
     count_V = torch.zeros(len(p_V), dtype=torch.long)
-    counts, q_V = empty_counts(decoder.gamma), None
+    counts, q_V = Counts.empty(decoder.gamma), None
+    later_GV = torch.zeros(2, decoder.gamma, len(p_V), dtype=torch.float64)  # observed, expected
     for done in range(0, draws, batch):
         uniform = torch.rand(batch, 2 * decoder.gamma + 1, generator=generator, device=device)
         _, played = decoder.play(state, Noise.split(uniform), active_B)
         count_V += torch.bincount(played.emitted_BN[:, 0].cpu(), minlength=len(p_V))
         counts += Trace.of([played]).counts()
+        for place in range(1, decoder.gamma + 1):
+            came_B = played.count_B > place
+            tokens = played.emitted_BN[came_B, place].cpu()
+            later_GV[0, place - 1] += torch.bincount(tokens, minlength=len(p_V))
+            later_GV[1, place - 1] += played.p_BNV[came_B, place].double().sum(0).cpu()
         if decoder.gamma and q_V is None:
             q_V = played.proposal.q_BGV[0, 0].double().cpu().numpy()
         progress(min(done + batch, draws))
@@ -153,7 +168,8 @@ def check_sampling(
         tv_limit=tv_limit(p_V, n, seed),
         tv_draft=None if q_V is None else _total_variation(q_V, p_V),
         p_value=chi_square_p(count_V.numpy(), p_V),
-        p_limit=FALSE_ALARM / num_checks,
+        p_values_later=[_law_p_value(observed, expected) for observed, expected in later_GV.numpy().swapaxes(0, 1)],
+        p_limit=FALSE_ALARM / num_checks / (decoder.gamma + 1),
         accepted=counts.accepted_at[0] if decoder.gamma else 0,
         beta=None if q_V is None else float(np.minimum(p_V, q_V).sum()),
         acceptance_matches_beta=counts.acceptance_matches_beta,
@@ -195,6 +211,11 @@ def chi_square_p(count_V: np.ndarray, p_V: np.ndarray, least: float = 5.0) -> fl
     statistic = float(((observed - expected) ** 2 / expected).sum())
     half = torch.tensor([(len(expected) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def _law_p_value(observed_V: np.ndarray, expected_V: np.ndarray) -> float:
+    total = expected_V.sum()
+    return chi_square_p(observed_V, expected_V / total) if total else 1.0
 
 
 def _total_variation(a_V: np.ndarray, b_V: np.ndarray) -> float:

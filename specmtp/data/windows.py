@@ -3,9 +3,10 @@
 Shapes: N tokens of the text, B windows, W = block + 1 tokens a window (T inputs and the token after the last).
 """
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from specmtp.data.seeding import mix
 
 PAD = -100
 """Fills the last validation window; a padded target has no loss term (cross_entropy's default ignore_index)."""
@@ -26,11 +27,6 @@ def num_starts(num_tokens: int, block_size: int, what: str = "text") -> int:
             f"got {num_tokens}"
         )
     return num_tokens - block_size
-
-
-def mix(*parts: int) -> int:
-    """A 63-bit seed from integers; different parts give independent streams (numpy SeedSequence)."""
-    return int(np.random.SeedSequence(list(parts)).generate_state(1, np.uint64)[0] >> 1)
 
 
 def training_windows(tokens_N: Tensor, block_size: int, batch_size: int, seed: int, step: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from specmtp.decoding.accept import Proposal
 from specmtp.decoding.sampling import Sampler, sample
 from specmtp.decoding.state import State
-from specmtp.nn.cache import KVCache, ring_slots
+from specmtp.nn.cache import KVCache, max_forward_tokens, ring_slots
 from specmtp.nn.gpt import GPT
 
 
@@ -92,9 +92,9 @@ class DraftModel:
     name, lookahead = "draft", 0
 
     def __init__(self, net: GPT, gamma: int) -> None:
-        self.net, self.gamma = net, gamma
+        self.net, self.gamma = net, check_gamma(gamma)
         self.num_slots = ring_slots(net.config, gamma)
-        self.max_tokens = self.num_slots - net.config.attention_window + 1
+        self.max_tokens = max_forward_tokens(net.config, self.num_slots)
 
     def begin(self, batch: int, device: torch.device, dtype: torch.dtype) -> KVCache:
         return KVCache.create(self.net.config, batch, self.num_slots, device, dtype)
@@ -121,6 +121,17 @@ class DraftModel:
 
     def expand(self, drafter_state: KVCache, batch: int) -> KVCache:
         return drafter_state.expand(batch)
+
+
+def check_gamma(gamma: int) -> int:
+    """The gamma itself.
+
+    Raises:
+        ValueError: it is no whole number from 1.
+    """
+    if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
+        raise ValueError(f"gamma must be a whole number from 1, got {gamma!r}")
+    return gamma
 
 
 def draftable(state: State, gamma: int) -> Tensor:

@@ -52,12 +52,6 @@ class Decoder:
     def __init__(
         self, target: GPT, drafter: Drafter, sampler: Sampler | None = None, accept_rule: AcceptRule = accept
     ) -> None:
-        """
-        Raises:
-            ValueError: gamma is below 1 for a drafter that drafts.
-        """
-        if drafter.name != "plain" and (not isinstance(drafter.gamma, int) or drafter.gamma < 1):
-            raise ValueError(f"gamma must be a whole number from 1, got {drafter.gamma!r}")
         self.target, self.drafter, self.accept_rule = target, drafter, accept_rule
         self.sampler = sampler or Sampler()
 

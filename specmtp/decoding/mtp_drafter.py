@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from specmtp.decoding.accept import Proposal
-from specmtp.decoding.drafters import draftable
+from specmtp.decoding.drafters import check_gamma, draftable
 from specmtp.decoding.sampling import Sampler, sample
 from specmtp.decoding.state import State
-from specmtp.nn.cache import KVCache, ring_slots
+from specmtp.nn.cache import KVCache, max_forward_tokens, ring_slots
 from specmtp.nn.mtp import MultiTokenGPT
 
 
@@ -32,6 +32,19 @@ class MTPState:
     """Ring of the target's hidden states: position n in slot n mod S."""
     cache: KVCache
     """Layer k-1 is depth k's."""
+
+    def hidden(self, start_B: Tensor, num_rows: int) -> Tensor:
+        """The target's hidden states at positions start.., [B, T, D]."""
+        return self.hidden_BSD.gather(1, self._slots(start_B, num_rows))
+
+    def write(self, start_B: Tensor, h_BTD: Tensor) -> None:
+        """Puts hidden states at positions start.. into the ring."""
+        slot_BTD = self._slots(start_B, h_BTD.shape[1])
+        self.hidden_BSD.scatter_(1, slot_BTD, h_BTD.to(self.hidden_BSD.dtype))
+
+    def _slots(self, start_B: Tensor, num_rows: int) -> Tensor:
+        position_BT = start_B[:, None] + torch.arange(num_rows, device=start_B.device)
+        return _wide(position_BT % self.hidden_BSD.shape[1], self.hidden_BSD.shape[2])
 
 
 class MTPDrafter:
@@ -46,12 +59,12 @@ class MTPDrafter:
         """
         if net.mtp.depth == 0:
             raise ValueError("the target has no MTP modules: train it with mtp_depth >= 1, or leave the MTP arms out")
-        self.net, self.gamma = net, gamma
+        self.net, self.gamma = net, check_gamma(gamma)
         self.depth = min(net.mtp.depth, gamma)
         """Depths in use."""
         self.lookahead = self.depth
         self.num_slots = ring_slots(net.gpt.config, gamma, self.depth)
-        self.max_tokens = self.num_slots - net.gpt.config.attention_window + 1
+        self.max_tokens = max_forward_tokens(net.gpt.config, self.num_slots)
 
     def begin(self, batch: int, device: torch.device, dtype: torch.dtype) -> MTPState:
         config = self.net.gpt.config
@@ -68,26 +81,31 @@ class MTPDrafter:
             h_BTD = self.net.mtp.at(k)(h_BTD, embedded_BTD, geometry, cache.layer(k - 1))
 
     def propose(self, state: State, sampler: Sampler, draft_v_BG: Tensor) -> Proposal:
-        mine: MTPState = state.drafter
-        gpt, n_B, rows = self.net.gpt, state.length_B, self.gamma + self.depth
-        start_B = (n_B - 1 - rows).clamp(min=0)
+        """Gamma drafts; see the file's head for the rows.
+
+        Example, n = 6 committed tokens x0..x5, depth 1, gamma 2. Re-fed are rows 2, 3, 4: (h2, x3) (h3, x4) (h4, x5).
+        Row 4 gives draft 1 for position 6. Then the module is fed its own output of row 4 and draft 1, standing at row
+        5, which gives draft 2 for position 7.
+        """
+        mtp_state: MTPState = state.drafter
+        gpt, n_B, num_rows = self.net.gpt, state.length_B, self.gamma + self.depth
+        first_B = (n_B - 1 - num_rows).clamp(min=0)
         last_B = (n_B - 2).clamp(min=0)
-        position_BT = start_B[:, None] + torch.arange(rows, device=n_B.device)
-        slot_BT = position_BT % mine.hidden_BSD.shape[1]
-        geometry = mine.cache.geometry(start_B, rows)
-        h_BTD = mine.hidden_BSD.gather(1, _wide(slot_BT, gpt.config.d_model))
+        geometry = mtp_state.cache.geometry(first_B, num_rows)
+        h_BTD = mtp_state.hidden(first_B, num_rows)
+        last_h_B1D = h_BTD[:, -1:]
         drafts: list[Tensor] = []
         qs: list[Tensor] = []
         for i in range(self.gamma):
             k = min(i + 1, self.depth)
-            if i < self.depth:
-                embedded_BTD = gpt.embed_tokens(state.tokens(start_B + k, rows))
-                h_BTD = self.net.mtp.at(k)(h_BTD, embedded_BTD, geometry, mine.cache.layer(k - 1))
-                row_B1D = h_BTD.gather(1, _wide((last_B - start_B)[:, None], h_BTD.shape[-1]))
-            else:  # past the last depth: one position on
-                geometry = mine.cache.geometry(last_B + i + 1 - k, 1)
-                row_B1D = self.net.mtp.at(k)(row_B1D, gpt.embed_tokens(drafts[-1]), geometry, mine.cache.layer(k - 1))
-            q_BV = sampler(gpt.logits(row_B1D)[:, 0])
+            module, layer = self.net.mtp.at(k), mtp_state.cache.layer(k - 1)
+            if i < self.depth:  # re-feed depth k
+                h_BTD = module(h_BTD, gpt.embed_tokens(state.tokens(first_B + k, num_rows)), geometry, layer)
+                last_h_B1D = h_BTD.gather(1, _wide((last_B - first_B)[:, None], h_BTD.shape[-1]))
+            else:  # chain the last depth, one position on
+                chained = mtp_state.cache.geometry(last_B + i + 1 - k, 1)
+                last_h_B1D = module(last_h_B1D, gpt.embed_tokens(drafts[-1]), chained, layer)
+            q_BV = sampler(gpt.logits(last_h_B1D)[:, 0])
             draft_B1 = sample(q_BV, draft_v_BG[:, i])[:, None]
             state.write(n_B + i, draft_B1)  # not committed: deeper depths read it there
             drafts.append(draft_B1)
@@ -95,10 +113,7 @@ class MTPDrafter:
         return Proposal(torch.cat(drafts, 1), torch.stack(qs, 1), draftable(state, self.gamma))
 
     def observe(self, drafter_state: MTPState, start_B: Tensor, h_BTD: Tensor) -> None:
-        hidden_BSD = drafter_state.hidden_BSD
-        position_BT = start_B[:, None] + torch.arange(h_BTD.shape[1], device=start_B.device)
-        slot_BT = position_BT % hidden_BSD.shape[1]
-        hidden_BSD.scatter_(1, _wide(slot_BT, hidden_BSD.shape[-1]), h_BTD.to(hidden_BSD.dtype))
+        drafter_state.write(start_B, h_BTD)
 
     def expand(self, drafter_state: MTPState, batch: int) -> MTPState:
         return MTPState(drafter_state.hidden_BSD.repeat(batch, 1, 1), drafter_state.cache.expand(batch))

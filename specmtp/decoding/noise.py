@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specmtp.data.windows import mix
+from specmtp.data.seeding import mix
 
 CHUNK_ROUNDS = 32
 

@@ -29,6 +29,8 @@ class Round:
     """Accepted drafts, then the target's own token; legal ids past it."""
     count_B: Tensor
     """Tokens emitted: num_accepted + 1, or 0 where the row was not active."""
+    p_BNV: Tensor
+    """The target's distribution at every place, given the drafts before it."""
 
 
 def play_round(
@@ -43,7 +45,8 @@ def play_round(
     """One round from a state.
 
     The target is fed the pending token at position n-1 and the gamma drafts behind it. Caches and rings are written in
-    place, always past the committed text, so the old state stays valid and playing from it again is a rollback.
+    place: rows of committed tokens with what they hold already, and rows past them. So the old state stays valid, and
+    playing from it again is a rollback.
 
     Args:
         target: the model whose distribution is kept.
@@ -58,17 +61,18 @@ def play_round(
     start_B = state.length_B - 1
     ids_BN = torch.cat([state.tokens(start_B, 1), proposal.drafts_BG], 1)
     h_BND = target.hidden(ids_BN, state.cache, state.cache.geometry(start_B, ids_BN.shape[1]))
-    verdict = accept_rule(sampler(target.logits(h_BND)), proposal, noise)
+    p_BNV = sampler(target.logits(h_BND))
+    verdict = accept_rule(p_BNV, proposal, noise)
     drafter.observe(state.drafter, start_B, h_BND)
 
-    played = emit(proposal, verdict, active_B)
+    played = emit(p_BNV, proposal, verdict, active_B)
     state.write(state.length_B, played.emitted_BN)
     return state.advanced(played.count_B), played
 
 
-def emit(proposal: Proposal, verdict: Verdict, active_B: Tensor) -> Round:
+def emit(p_BNV: Tensor, proposal: Proposal, verdict: Verdict, active_B: Tensor) -> Round:
     """The round's record: accepted drafts in their places, then the target's own token."""
     num_places = proposal.drafts_BG.shape[1] + 1
     accepted_BN = torch.arange(num_places, device=active_B.device) < verdict.num_accepted_B[:, None]
     emitted_BN = torch.where(accepted_BN, F.pad(proposal.drafts_BG, (0, 1)), verdict.next_token_B[:, None])
-    return Round(proposal, verdict, emitted_BN, torch.where(active_B, verdict.num_accepted_B + 1, 0))
+    return Round(proposal, verdict, emitted_BN, torch.where(active_B, verdict.num_accepted_B + 1, 0), p_BNV)

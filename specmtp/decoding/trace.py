@@ -42,6 +42,12 @@ class Counts:
     beta_variance: float
     """Σ over examined positions of β(1 - β)."""
 
+    @classmethod
+    def empty(cls, gamma: int) -> "Counts":
+        """Counts of nothing, to start a sum with."""
+        none_at = (0,) * gamma
+        return cls(gamma, 0, 0, 0, 0, 0, 0, 0, (0, *none_at), none_at, none_at, 0.0, 0.0)
+
     def __add__(self, other: "Counts") -> "Counts":
         assert self.gamma == other.gamma, "counts of different gamma are not pooled"
         total: dict[str, Any] = {}
@@ -94,11 +100,6 @@ class Counts:
         """
         slack = 5 * self.beta_variance**0.5 + 1e-4 * self.examined
         return abs(self.accepted - self.beta_sum) <= slack
-
-
-def empty_counts(gamma: int) -> Counts:
-    """Counts of nothing, to start a sum with."""
-    return Counts(gamma, 0, 0, 0, 0, 0, 0, 0, (0,) * (gamma + 1), (0,) * gamma, (0,) * gamma, 0.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ class UncachedDecoder:
         proposal = self._propose(ids_BL, noise.draft_v_BG)
         drafted_BL = torch.cat([ids_BL, proposal.drafts_BG], 1)
         logits_BTV = self.target(self._crop(drafted_BL))
-        verdict = accept(self.sampler(logits_BTV[:, -self.gamma - 1 :]), proposal, noise)
-        played = emit(proposal, verdict, active_B)
+        p_BNV = self.sampler(logits_BTV[:, -self.gamma - 1 :])
+        played = emit(p_BNV, proposal, accept(p_BNV, proposal, noise), active_B)
         return Text(torch.cat([ids_BL[:1], played.emitted_BN[:1, : int(played.count_B[0])]], 1)), played
 
     def play_rounds(

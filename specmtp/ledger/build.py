@@ -62,11 +62,13 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     clock = clock_for(settings.device)
 
     val_N, reason = validation_ids(models.target)
+    if val_N is not None and len(val_N) < OWN_TEXT_TOKENS:
+        reason = f"the validation text has {len(val_N)} of the {OWN_TEXT_TOKENS} characters the checks take"
     if reason:
         say(f"note: {reason}; the checks use the model's own text instead")
     progress("causal check")
-    text = val_N.tolist() if val_N is not None and len(val_N) > OWN_TEXT_TOKENS else own_text(decoders, models)
-    context = text[500:564]
+    text = val_N.tolist() if val_N is not None and not reason else own_text(decoders, models)
+    context = text[500:564]  # the reference experiment's places
     causal = causal_difference(target.gpt, torch.tensor(text[1000:1064], device=settings.device))
     causal_limit = CAUSAL_LIMIT if settings.dtype == torch.float32 else LOW_PRECISION_CAUSAL_LIMIT
     checks = run_checks(decoders, greedy_tasks(text), context, settings.seed, progress)
@@ -110,6 +112,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "rows": rows,
         "sample": {
             "row": shown["id"],
+            "label": shown["label"],
             "text": vocabulary.decode(trace.tokens(0)[:shown_tokens]),
             "marks": trace.marks(0)[:shown_tokens],
             "tokens_by_round": trace.tokens_by_round(0),

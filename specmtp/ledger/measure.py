@@ -9,7 +9,7 @@ import torch
 from specmtp.analysis.exactness import GreedyCheck, SamplingCheck, check_sampling, compare_greedy
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
-from specmtp.decoding.trace import Counts, Trace, empty_counts
+from specmtp.decoding.trace import Counts, Trace
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
 from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
@@ -87,7 +87,7 @@ class Measured:
 
     @property
     def counts(self) -> Counts:
-        counts = empty_counts(self.traces[0].gamma)
+        counts = Counts.empty(self.traces[0].gamma)
         for trace in self.traces:
             counts += trace.counts()
         counts.check()

@@ -77,10 +77,16 @@ def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequ
 
 
 def checkpoint_file(path: str) -> Path:
-    """A checkpoint file, given itself or by its run's folder."""
+    """A checkpoint file, given itself or by its run's folder.
+
+    Raises:
+        ValueError: the folder has no checkpoint.
+    """
     for name in ("best.ckpt", "last.ckpt"):
         if (file := Path(path) / "checkpoints" / name).exists():
             return file
+    if Path(path).is_dir():
+        raise ValueError(f"{path} holds no checkpoint yet: train it first, or name a .ckpt file")
     return Path(path)
 
 
@@ -124,7 +130,7 @@ def model_json(checkpoint: Checkpoint) -> Json:
         "sha256": checkpoint.sha256,
         "step": checkpoint.step,
         "vocabulary": checkpoint.vocabulary.digest,
-        "parameters": _parameters(checkpoint),
+        "parameters": checkpoint.net.num_parameters(),
         "val_loss": curve.get(checkpoint.step, {}).get("val/loss_main"),
         "train_seconds": metrics.get("seconds"),
     }
@@ -138,11 +144,6 @@ def _load(file: Path, role: str) -> Checkpoint:
 
 
 def _describe(checkpoint: Checkpoint) -> str:
-    size = _parameters(checkpoint)
+    size = checkpoint.net.num_parameters()
     heads = f" + {size['mtp']:,} in {checkpoint.net.mtp.depth} MTP depth(s)" if size["mtp"] else ""
     return f"{checkpoint.path}, step {checkpoint.step}, {size['gpt']:,} parameters{heads}"
-
-
-def _parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    net = checkpoint.net
-    return {name: sum(p.numel() for p in part.parameters()) for name, part in (("gpt", net.gpt), ("mtp", net.mtp))}

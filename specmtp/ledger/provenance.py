@@ -1,4 +1,4 @@
-"""Where a ledger's figures come from: commit, command, machine, versions, and the hash of every input."""
+"""Where a ledger's figures come from: commit, command, machine and versions."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ def provenance(device: torch.device, dtype: torch.dtype, threads: int) -> dict[s
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if cuda else _processor(),
         "cores": os.cpu_count(),
-        "driver": torch.version.cuda if cuda else None,
+        "cuda": torch.version.cuda if cuda else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),

@@ -14,6 +14,13 @@ from specmtp.ledger.measure import Checks, Measured
 Json = dict[str, Any]
 
 
+HEADERS = (
+    "method", "target\nforwards", "draft\nforwards", "tokens /\nforward", "α", "Σ min\n(p,q)", "eq. (1)\ntokens", "c",
+    "theory\nspeed-up", "ms /\ntoken", "measured\nspeed-up",
+)  # fmt: skip
+"""The table's columns, as ``cells`` gives them."""
+
+
 def make_rows(
     measured: Mapping[Arm, Measured],
     checks: Checks,

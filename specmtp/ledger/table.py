@@ -9,13 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
-from specmtp.ledger.rows import cells
+from specmtp.ledger.rows import HEADERS, cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
-HEADERS = (
-    "method", "target\nforwards", "draft\nforwards", "tokens /\nforward", "α", "Σ min\n(p,q)", "eq. (1)\ntokens", "c",
-    "theory\nspeed-up", "ms /\ntoken", "measured\nspeed-up",
-)  # fmt: skip
 MIN_WIDTH = 118
 """Columns the table needs."""
 NAMES = {ACCEPTED: "accepted draft", RESAMPLED: "resampled after a rejection", SAMPLED: "drawn by the target"}
@@ -32,14 +28,15 @@ def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> 
     console.print(table)
 
 
-def show_sample(console: Console, text: str, marks: Sequence[str], label: str) -> None:
-    """Prints a sample with every token in the colour of its origin."""
-    legend = Text(f"sample of {label}: ")
+def show_sample(console: Console, prompt: str, sample: dict[str, Any]) -> None:
+    """Prints prompt and sample with every token in the colour of its origin."""
+    legend = Text(f"sample of {sample['label']}: ")
+    legend.append(" prompt ", style="dim")
     for mark, style in STYLES.items():
         legend.append(f" {NAMES[mark]} ", style=style)
     console.print(legend)
-    shown = Text()
-    for symbol, mark in zip(text, marks, strict=True):
+    shown = Text(prompt, style="dim")
+    for symbol, mark in zip(sample["text"], sample["marks"], strict=True):
         shown.append(symbol, style=STYLES[mark])
     console.print(shown)
 

@@ -24,8 +24,9 @@ class Geometry:
 
     cos_BTE: Tensor
     sin_BTE: Tensor
-    mask_B1TS: Tensor | None
-    """True where a query may look; with a cache [B, 1, T·R, S]; None is plain causal attention within the forward."""
+    mask: Tensor | None
+    """True where a query may look: [1, 1, T, T] without a cache; with one [B, 1, T·R, S], every query once for each of
+    the R query heads of a key-value head; None is plain causal attention within the forward."""
     slot_BT: Tensor | None = None
     """Ring slots of the tokens; None without a cache."""
 
@@ -96,8 +97,8 @@ class KVCache:
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens a forward may bring: with one more, a query's own window would be overwritten."""
-        return self.num_slots - self.config.attention_window + 1
+        """The most tokens a forward may bring."""
+        return max_forward_tokens(self.config, self.num_slots)
 
     def geometry(self, start_B: Tensor, num_tokens: int) -> Geometry:
         """The geometry of T tokens at positions start..start+T-1 of each row.
@@ -120,9 +121,9 @@ class KVCache:
         behind_BTS = position_BT[..., None] - slot_position_B1S
         mask_BTS = (behind_BTS >= 0) & (behind_BTS < self.config.attention_window) & (slot_position_B1S >= 0)
         queries_per_kv = self.config.num_heads // self.config.num_kv_heads
-        mask_B1TS = mask_BTS.repeat_interleave(queries_per_kv, 1)[:, None]
+        mask = mask_BTS.repeat_interleave(queries_per_kv, 1)[:, None]
         cos_BTE, sin_BTE = rotary_angles(position_BT, self.config)
-        return Geometry(cos_BTE, sin_BTE, mask_B1TS, position_BT % self.num_slots)
+        return Geometry(cos_BTE, sin_BTE, mask, position_BT % self.num_slots)
 
     def layer(self, i: int) -> tuple[Tensor, Tensor]:
         """Keys and values of layer i, [B, K, S, E] each; forwards write into them."""
@@ -131,6 +132,11 @@ class KVCache:
     def expand(self, batch: int) -> "KVCache":
         """A cache of ``batch`` rows, each a copy of this one's only row."""
         return KVCache(self.config, *([x.repeat(batch, 1, 1, 1) for x in side] for side in (self.keys, self.values)))
+
+
+def max_forward_tokens(config: GPTConfig, num_slots: int) -> int:
+    """The most tokens a forward may bring into a ring: with one more, a query's own window would be overwritten."""
+    return num_slots - config.attention_window + 1
 
 
 def ring_slots(config: GPTConfig, gamma: int, depth: int = 0) -> int:

@@ -60,9 +60,9 @@ class Attention(nn.Module):
                 q_BTHE.transpose(1, 2),
                 k_BKTE.repeat_interleave(H // K, 1),
                 v_BKTE.repeat_interleave(H // K, 1),
-                attn_mask=geometry.mask_B1TS,
+                attn_mask=geometry.mask,
                 dropout_p=self.config.attention_dropout if self.training else 0.0,
-                is_causal=geometry.mask_B1TS is None,
+                is_causal=geometry.mask is None,
             )
             y_BTD = y_BHTE.transpose(1, 2).reshape(B, T, H * E)
         else:
@@ -72,7 +72,7 @@ class Attention(nn.Module):
                 ring_BKSE.scatter_(2, slot, new_BKTE.to(ring_BKSE.dtype))
             # the R query heads of a key-value head stand as R more queries: keys and values are not repeated
             q_BKQE = q_BTHE.view(B, T, K, -1, E).transpose(1, 2).reshape(B, K, -1, E)
-            y_BKQE = F.scaled_dot_product_attention(q_BKQE.to(cache[0].dtype), *cache, attn_mask=geometry.mask_B1TS)
+            y_BKQE = F.scaled_dot_product_attention(q_BKQE.to(cache[0].dtype), *cache, attn_mask=geometry.mask)
             y_BTD = y_BKQE.view(B, K, T, -1, E).transpose(1, 2).reshape(B, T, H * E).to(x_BTD.dtype)
         return self.o_proj(y_BTD)
 

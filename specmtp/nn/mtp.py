@@ -69,6 +69,10 @@ class MultiTokenGPT(nn.Module):
         self.gpt = GPT(config)
         self.mtp = MTP(config, mtp_depth, mtp_shared)
 
+    def num_parameters(self) -> dict[str, int]:
+        """Parameters of the GPT and of all MTP modules together."""
+        return {name: sum(p.numel() for p in part.parameters()) for name, part in self.named_children()}
+
     def forward(self, ids_BT: Tensor) -> list[Tensor]:
         """Logits of the main model [B, T, V], then of each depth k [B, T-k, V] as far as T-k > 0."""
         num_tokens = ids_BT.shape[1]

@@ -10,10 +10,8 @@ from jsonargparse import auto_cli
 from specmtp.errors import one_line_errors
 
 COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "main": "black"}
-PANELS = (
-    ("acceptance rate α", "acceptance_rate"),
-    ("tokens a target forward", "tokens_per_target_forward"),
-)
+STYLES = ("-", "--", ":", "-.")
+"""By gamma, from the smallest."""
 
 
 def draw_curves(run: str, output: str = "curves.png") -> None:
@@ -33,25 +31,37 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
     curve = metrics["curve"]
     if not curve:
         raise ValueError(f"{file} has no validation yet")
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-    for axis, (title, name) in zip(axes, PANELS, strict=False):
-        for tag in sorted({t for point in curve for t in point if t.startswith("decode/") and t.endswith("/" + name)}):
-            method, gamma = tag.split("/")[1].rsplit("_g", 1)
-            label = f"{ {'mtp': 'MTP'}.get(method, method) } γ={gamma}"
-            style = "-" if gamma == "1" else "--"
-            axis.plot(*_points(curve, tag), style, marker="o", ms=3, color=COLOURS.get(method), label=label)
-        axis.set(title=title, xlabel="optimiser steps")
-    for tag in sorted({t for point in curve for t in point if t.startswith("val/loss_")}):
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
+    tags = {tag for point in curve for tag in point}
+    arms = sorted({tag.split("/")[1] for tag in tags if tag.startswith("decode/")}, key=_method_and_gamma)
+    for arm in arms:
+        method, gamma = _method_and_gamma(arm)
+        gammas = sorted(g for m, g in map(_method_and_gamma, arms) if m == method)
+        look = {"color": COLOURS.get(method), "label": f"{'MTP' if method == 'mtp' else method} γ={gamma}"}
+        line = STYLES[gammas.index(gamma) % len(STYLES)]
+        axes[0].plot(*_points(curve, f"decode/{arm}/alpha_minpq"), line, **look)
+        axes[0].plot(*_points(curve, f"decode/{arm}/acceptance_rate"), ".", ms=5, color=look["color"])
+        axes[1].plot(*_points(curve, f"decode/{arm}/tokens_per_target_forward"), line, marker=".", ms=5, **look)
+    for tag in sorted(tag for tag in tags if tag.startswith("val/loss_")):
         name = tag.removeprefix("val/loss_")
-        axes[2].plot(*_points(curve, tag), marker="o", ms=3, color=COLOURS.get(name.rstrip("0123456789")), label=name)
-    axes[2].set(title="validation loss (nats a character)", xlabel="optimiser steps")
+        colour = COLOURS["mtp" if name.startswith("mtp") else name]
+        axes[2].plot(*_points(curve, tag), marker=".", ms=5, color=colour, label=name)
+    axes[0].set_title("acceptance: mean Σ min(p,q) (lines), sampled α (dots)")
+    axes[1].set_title("tokens per target forward")
+    axes[2].set_title("validation loss (nats per character)")
     for axis in axes:
+        axis.set_xlabel("optimiser steps")
         axis.grid(alpha=0.3)
         if axis.lines:
-            axis.legend()
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, frameon=False)
     figure.savefig(output, dpi=130)
     plt.close(figure)
     print(output)
+
+
+def _method_and_gamma(arm: str) -> tuple[str, int]:
+    method, gamma = arm.rsplit("_g", 1)
+    return method, int(gamma)
 
 
 def _points(curve: list[dict[str, float]], tag: str) -> tuple[list[float], list[float]]:

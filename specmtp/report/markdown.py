@@ -7,10 +7,7 @@ from typing import Any
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
-from specmtp.ledger.rows import cells
-
-HEADER = ("method", "target forwards", "draft forwards", "tokens / forward", "α", "Σ min(p,q)", "eq. (1)", "c",
-          "theory", "ms / token", "measured speed-up")  # fmt: skip
+from specmtp.ledger.rows import HEADERS, cells
 
 
 def markdown_table(ledger: dict[str, Any]) -> str:
@@ -21,10 +18,10 @@ def markdown_table(ledger: dict[str, Any]) -> str:
         f"{where['device_name']} ({where['device']}, {where['dtype']}, {where['threads']} thread(s), "
         f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`, "
         f"temperature {rows[0]['temperature']:g}, batch 1, medians of {where['repeats']} interleaved repeats, 95 % "
-        "intervals.",
+        "intervals; a speed-up is the median of paired ratios, not the ratio of two medians.",
         "",
-        "| " + " | ".join(HEADER) + " |",
-        "|---|" + "---:|" * (len(HEADER) - 1),
+        "| " + " | ".join(" ".join(h.split()) for h in HEADERS) + " |",
+        "|---|" + "---:|" * (len(HEADERS) - 1),
     ]
     return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)])
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from specmtp.checkpoint import Role, pack
+from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.data.windows import mix
 from specmtp.nn.config import GPTConfig
 from specmtp.nn.mtp import MultiTokenGPT
 from specmtp.training.losses import LossSum, depth_losses, mean, total_loss

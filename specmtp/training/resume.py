@@ -26,7 +26,10 @@ def find_run(runs: Path, name: str, ckpt_path: str | None) -> tuple[Path, Path |
     numbers = {f: re.fullmatch(re.escape(name) + r"(?:-(\d+))?", f.name) for f in folders}
     own = sorted((int(m[1] or 1), f) for f, m in numbers.items() if m)
     lasts = [f / "checkpoints" / "last.ckpt" for _, f in own if (f / "checkpoints" / "last.ckpt").exists()]
-    fresh = runs / (f"{name}-{own[-1][0] + 1}" if own else name)
+    fresh = runs / name
+    if own:
+        number, newest = own[-1]
+        fresh = runs / f"{name}-{number + 1}" if (newest / "checkpoints").exists() else newest
     if ckpt_path is None or (ckpt_path == "last" and not lasts):
         return fresh, None
     file = lasts[-1] if ckpt_path == "last" else Path(ckpt_path)
