@@ -191,7 +191,7 @@ def test_greedy_check_sees_a_cache_off_by_one() -> None:
     with torch.inference_mode():
         wanted = plain.generate(prompts, 60).tokens
         right = decoder.generate(prompts, 60).tokens
-        assert compare_greedy(target.gpt, prompts, wanted, right) == GreedyCheck(2, 60, 2, None)
+        assert compare_greedy(target.gpt, prompts, wanted, right) == GreedyCheck(2, 60, 2, None, 1e-5)
         state, _ = decoder.prefill(prompts)
         for ring in (*state.cache.keys, *state.cache.values):
             ring.copy_(ring.roll(1, 2))
@@ -452,5 +452,5 @@ def test_a_wrong_decoder_has_no_speedup(
 @pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top-k", "3"), ("--dtype", "bf16", "--top-p", "0.8")])
 def test_other_settings(tmp_path: Path, models: dict, few_draws: None, settings: tuple) -> None:
     code, ledger = run_bench(tmp_path, "--gammas", "2", *settings)
-    assert code == 0 or settings[0] == "--dtype"
+    assert code == 0, ledger["verdict"]
     assert all(r["acceptance_matches_beta"] for r in ledger["rows"])

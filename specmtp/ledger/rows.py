@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from specmtp.analysis.exactness import TIE_GAP, GreedyCheck, SamplingCheck
+from specmtp.analysis.exactness import GreedyCheck, SamplingCheck
 from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
 from specmtp.decoding.sampling import Sampler
@@ -117,7 +117,7 @@ def greedy_json(arm: Arm, check: GreedyCheck) -> Json:
         "tokens": check.tokens,
         "identical": check.identical,
         "first_divergence": None if check.first_divergence is None else asdict(check.first_divergence),
-        "tie_gap": TIE_GAP,
+        "tie_gap": check.tie_gap,
         "passed": check.passed,
     }
 

@@ -46,14 +46,14 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
         name = tag.removeprefix("val/loss_")
         colour = COLOURS["mtp" if name.startswith("mtp") else name]
         axes[2].plot(*_points(curve, tag), marker=".", ms=5, color=colour, label=name)
-    axes[0].set_title("acceptance: mean Σ min(p,q) (lines), sampled α (dots)")
+    axes[0].set_title("acceptance: Σ min(p,q), dots: sampled α")
     axes[1].set_title("tokens per target forward")
-    axes[2].set_title("validation loss (nats per character)")
+    axes[2].set_title("validation loss, nats per character")
     for axis in axes:
         axis.set_xlabel("optimiser steps")
         axis.grid(alpha=0.3)
         if axis.lines:
-            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, frameon=False)
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
     figure.savefig(output, dpi=130)
     plt.close(figure)
     print(output)
