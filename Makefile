@@ -1,4 +1,4 @@
-# make demo    a fresh machine to the ledger, about ten minutes on two cores
+# make demo    a fresh machine to the ledger, about seven minutes on two cores
 # make test    ruff, mypy and pytest, from a bare machine
 # make check   the same checks, without the install
 # make clean   removes the environment and caches; runs and ledgers stay

@@ -16,8 +16,8 @@ from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
-DRAWS_FIRST, DRAWS_OTHERS = 200_000, 20_000
-"""Rounds of a sampling check: for gamma 1, and for every other arm."""
+DRAWS_FIRST, DRAWS_OTHERS, DRAWS_UNCACHED = 200_000, 20_000, 4_000
+"""Rounds of a sampling check: for gamma 1, for every other arm, and for uncached arms, whose rounds cost far more."""
 
 Decoders = dict[Arm, AnyDecoder]
 Progress = Callable[[str], None]
@@ -71,7 +71,7 @@ def run_checks(
             checks.greedy.setdefault(arm, []).append(compare_greedy(plain.target, task.prompts, wanted, found))
     for i, (arm, decoder) in enumerate(decoders.items()):
         progress(f"sampling {arm.label}")
-        draws = DRAWS_FIRST if arm.gamma == 1 and not arm.uncached else DRAWS_OTHERS
+        draws = DRAWS_UNCACHED if arm.uncached else DRAWS_FIRST if arm.gamma == 1 else DRAWS_OTHERS
         seen = context[-max(window - arm.gamma, 1) :] if arm.uncached else context
         checks.sampling[arm] = check_sampling(decoder, seen, draws, seed + i, len(decoders))
     return checks
