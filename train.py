@@ -19,7 +19,6 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from callbacks import MetricsFile, SampleTrace, SpeculativeAcceptance, Throughput
 from callbacks.keep_last import KeepLast, RunCheckpoint
 from callbacks.progress import StepProgress
-from specmtp.checkpoint import load
 from specmtp.data.datamodule import TextDataModule
 from specmtp.errors import one_line_errors
 from specmtp.nn.config import GPTConfig
@@ -76,7 +75,8 @@ class TrainCLI(LightningCLI):
             ):
                 raise ValueError(f"trainer.{name} must be a number from 1 to {MAX_STEPS}, got {value}")
         accumulate = trainer.accumulate_grad_batches
-        interval = trainer.val_check_interval = min(trainer.val_check_interval, trainer.max_steps * accumulate)
+        batches = trainer.max_steps * accumulate
+        interval = trainer.val_check_interval = min(trainer.val_check_interval or batches, batches)
         if isinstance(interval, int) and interval % accumulate:
             raise ValueError(
                 f"trainer.val_check_interval counts batches and must be a multiple of accumulate_grad_batches, "
@@ -183,8 +183,8 @@ def main(args: list[str] | None = None) -> int:
         raise ValueError(plain_sentence(str(error), option_names())) from error
     trainer, max_steps = cli.trainer, cli.trainer.max_steps
     if cli.resume_from:
-        check_same_training(cli.resume_from, cli.model, cli.datamodule)
-        if (step := load(cli.resume_from).step) >= max_steps:
+        step = check_same_training(cli.resume_from, cli.model, cli.datamodule)
+        if step >= max_steps:
             rank_zero_info(f"{cli.resume_from} is already trained to step {step} of {max_steps}: nothing to do")
             return 0
     rank_zero_info(describe(cli))

@@ -1,6 +1,7 @@
 """Decode in validation and log acceptance: how many drafts would be kept if training stopped here."""
 
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from specmtp.nn.gpt import GPT
 PROMPT_TOKENS = 16
 
 
-class DecodingCallback(Callback):
+class DecodingCallback(Callback, ABC):
     """Decodes a fixed number of rounds from prompts of the validation text at the end of a validation.
 
     Prompts and noise come from generators of its own, so training cannot notice it; the number of rounds is fixed, so
@@ -58,9 +59,9 @@ class DecodingCallback(Callback):
         self.sampler, self.seed = Sampler(temperature), seed
         self.folder: str | None = None
 
+    @abstractmethod
     def drafter(self, trainer: Trainer, module: Any, gamma: int) -> Drafter | None:
         """The drafter of this callback, or None where there is none to decode with."""
-        raise NotImplementedError
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.folder = trainer.log_dir  # asked of all processes: Lightning broadcasts it

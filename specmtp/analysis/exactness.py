@@ -5,7 +5,7 @@ All checks run the decoder that is timed: drafter, caches, verification, accept 
 Shapes: B rows, T tokens, V symbols.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,15 +122,14 @@ def check_sampling(
     draws: int,
     seed: int,
     num_checks: int,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> SamplingCheck:
     """Tests the law of the tokens of many rounds, all played from one context and rolled back to it.
 
     Place 0 is compared with the distribution after the context, in fp32 from a forward without any cache, in lower
-    precision (where other shapes round differently) from the round's own. A token at a later
-    place has, given those before it, the law of its own row; observed counts are compared with the sum of those laws
-    over the rounds that came so far. (Whether they came so far depends on earlier places alone. A sum of different
-    laws varies less than draws of their mean, so the test errs on the safe side.)
+    precision (where other shapes round differently) from the round's own. A token at a later place has, given those
+    before it, the law of its own row; observed counts are compared with the sum of those laws over the rounds that
+    came so far. (Whether they came so far depends on earlier places alone. A sum of different laws varies less than
+    draws of their mean, so the test errs on the safe side.)
 
     Args:
         decoder: target with drafter, as timed.
@@ -138,7 +137,6 @@ def check_sampling(
         draws: rounds at least.
         seed: of the noise.
         num_checks: sampling checks of this call, which share the false-alarm budget.
-        progress: told the rounds done.
     """
     one, _ = decoder.prefill([context])
     p_V = _next_distribution(decoder, context)
@@ -164,7 +162,6 @@ def check_sampling(
             p_V = _normalised(played.p_BNV[0, 0])
         if decoder.gamma and q_V is None:
             q_V = played.proposal.q_BGV[0, 0].double().cpu().numpy()
-        progress(min(done + batch, draws))
     counts.check()
     n = int(count_V.sum())
     frequency_V = count_V.numpy() / n

@@ -17,7 +17,7 @@ from specmtp.decoding.round import Round, play_round
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.state import State
 from specmtp.decoding.trace import Trace
-from specmtp.nn.cache import KVCache, ring_slots
+from specmtp.nn.cache import KVCache, positions, ring_slots
 from specmtp.nn.gpt import GPT
 
 
@@ -98,12 +98,11 @@ class Decoder:
         )
         for i in range(num_chunks):
             start_B = torch.minimum(torch.full_like(length_B, i * chunk), (length_B - 1 - chunk).clamp(min=0))
-            index_BT = start_B[:, None] + torch.arange(chunk + lookahead, device=device)
-            chunk_BT = ids_BT.gather(1, index_BT)
+            chunk_BT = ids_BT.gather(1, positions(start_B, chunk + lookahead))
             h_BTD = self.target.hidden(chunk_BT[:, :chunk], cache, cache.geometry(start_B, chunk))
             self.drafter.prefill(state.drafter, start_B, chunk_BT, h_BTD)
         start_B = (length_B - ring // 2).clamp(min=0)
-        state.write(start_B, ids_BT.gather(1, start_B[:, None] + torch.arange(ring // 2, device=device)))
+        state.write(start_B, ids_BT.gather(1, positions(start_B, ring // 2)))
         return state, num_chunks
 
     def play(self, state: State, noise: Noise, active_B: Tensor) -> tuple[State, Round]:

@@ -20,7 +20,7 @@ from specmtp.decoding.accept import Proposal
 from specmtp.decoding.drafters import check_gamma, draftable
 from specmtp.decoding.sampling import Sampler, sample
 from specmtp.decoding.state import State
-from specmtp.nn.cache import KVCache, max_forward_tokens, ring_slots
+from specmtp.nn.cache import KVCache, max_forward_tokens, positions, ring_slots
 from specmtp.nn.mtp import MultiTokenGPT
 
 
@@ -43,8 +43,7 @@ class MTPState:
         self.hidden_BSD.scatter_(1, slot_BTD, h_BTD.to(self.hidden_BSD.dtype))
 
     def _slots(self, start_B: Tensor, num_rows: int) -> Tensor:
-        position_BT = start_B[:, None] + torch.arange(num_rows, device=start_B.device)
-        return _wide(position_BT % self.hidden_BSD.shape[1], self.hidden_BSD.shape[2])
+        return _wide(positions(start_B, num_rows) % self.hidden_BSD.shape[1], self.hidden_BSD.shape[2])
 
 
 class MTPDrafter:

@@ -6,10 +6,9 @@ Shapes: B rows, S slots of the token ring, T tokens.
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from specmtp.nn.cache import KVCache
+from specmtp.nn.cache import KVCache, positions
 
 
 @dataclass(frozen=True)
@@ -42,5 +41,4 @@ class State:
         return replace(self, length_B=self.length_B + count_B)
 
     def _slots(self, start_B: Tensor, num_tokens: int) -> Tensor:
-        position_BT = start_B[:, None] + torch.arange(num_tokens, device=start_B.device)
-        return position_BT % self.token_BS.shape[1]
+        return positions(start_B, num_tokens) % self.token_BS.shape[1]

@@ -58,6 +58,11 @@ def causal_geometry(num_tokens: int, config: GPTConfig, device: torch.device) ->
     return Geometry(cos_BTE, sin_BTE, mask)
 
 
+def positions(start_B: Tensor, num_tokens: int) -> Tensor:
+    """Positions start..start+T-1 of every row, [B, T]; in a ring of S slots they stand at these modulo S."""
+    return start_B[:, None] + torch.arange(num_tokens, device=start_B.device)
+
+
 @dataclass(frozen=True)
 class KVCache:
     """A ring of keys and values for each layer; position n of a row lives in slot n mod S."""
@@ -114,7 +119,7 @@ class KVCache:
                 f"a ring of {self.num_slots} slots with attention_window {self.config.attention_window} takes at most "
                 f"{self.max_tokens} tokens a forward, got {num_tokens}"
             )
-        position_BT = start_B[:, None] + torch.arange(num_tokens, device=start_B.device)
+        position_BT = positions(start_B, num_tokens)
         newest_B1 = position_BT[:, -1:]
         slot_S = torch.arange(self.num_slots, device=start_B.device)
         slot_position_B1S = (newest_B1 - (newest_B1 - slot_S) % self.num_slots)[:, None]

@@ -38,8 +38,8 @@ def find_run(runs: Path, name: str, ckpt_path: str | None) -> tuple[Path, Path |
     return (file.parent.parent if in_place else fresh), file
 
 
-def check_same_training(file: Path, model: LanguageModule, data: TextDataModule) -> None:
-    """Refuses to continue a training with another model, text or optimiser than it began with.
+def check_same_training(file: Path, model: LanguageModule, data: TextDataModule) -> int:
+    """The step a checkpoint stands at; refuses to go on with another model, text or optimiser than it began with.
 
     Raises:
         ValueError: a setting differs; both values are named.
@@ -52,6 +52,7 @@ def check_same_training(file: Path, model: LanguageModule, data: TextDataModule)
             f"{file} was trained with {name} {old!r}, and this configuration says {new!r}: continue with the run's own "
             "config.yaml, or begin a run of another --run_name without --ckpt_path"
         )
+    return int(saved["global_step"])
 
 
 def flat_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
