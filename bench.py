@@ -19,10 +19,11 @@ from specmtp.ledger.build import Settings, build_ledger, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
 from specmtp.ledger.table import MIN_WIDTH, show_sample, show_table
+from specmtp.pretrained import verified
 from specmtp.usage import plain_sentence
 
-UNCACHED = "uncached"
-"""Among --arms: twins of all arms that decode without a cache, as the reference experiment does."""
+UNCACHED, GREEDY = "uncached", "greedy"
+"""Among --arms: twins of all arms that decode without a cache, as the reference experiment does; at temperature 0."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -33,6 +34,7 @@ class BenchOptions:
     target: str | None
     draft: str | None
     runs_dir: str
+    pretrained: bool
     arms: list[str] | None
     gammas: list[int] | None
     tokens: int
@@ -53,14 +55,16 @@ class BenchOptions:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if self.threads > (os.cpu_count() or 1):
             raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
+        if self.pretrained and (self.target or self.draft):
+            raise ValueError("--pretrained brings its own target and draft: leave --target and --draft out")
         if self.seed < 0:
             raise ValueError(f"--seed must not be negative, got {self.seed}")
         for gamma in self.gammas or []:
             if gamma < 1:
                 raise ValueError(f"--gammas must be whole numbers from 1, got {gamma}")
         for arm in self.arms or []:
-            if arm not in (*METHODS, UNCACHED):
-                raise ValueError(f"--arms knows {', '.join(METHODS)} and {UNCACHED} beside plain, got {arm!r}")
+            if arm not in (*METHODS, UNCACHED, GREEDY):
+                raise ValueError(f"--arms knows {', '.join((*METHODS, UNCACHED, GREEDY))} beside plain, got {arm!r}")
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
             if self.device == name and not there:
                 raise ValueError(f"--device {name}: torch finds no such device here; leave the option out for the CPU")
@@ -86,10 +90,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--target", help="checkpoint of the target, or its run's folder (default: the newest under --runs-dir)")
     add("--draft", help="checkpoint of the draft, or its run's folder (default: the newest of the same vocabulary)")
     add("--runs-dir", "--runs_dir", default="runs", help="where the newest are looked for (default: runs)")
+    add("--pretrained", action="store_true", help="the weights that come with the project, their hashes checked")
     add(
         "--arms",
         type=words,
-        help="draft,mtp beside plain (default: those there are); uncached adds twins without cache",
+        help="draft,mtp beside plain (default: those there are); uncached adds twins without cache, greedy twins at "
+        "temperature 0",
     )
     add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
@@ -141,8 +147,10 @@ def main(args: list[str] | None = None) -> int:
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
     console.width = max(console.width, MIN_WIDTH)
-    asked = [arm for arm in options.arms or [] if arm != UNCACHED] or None
-    models = choose_models(options.target, options.draft, Path(options.runs_dir), asked, notes.print)
+    twins = {twin for twin in (UNCACHED, GREEDY) if twin in (options.arms or [])}
+    asked = [arm for arm in options.arms or [] if arm not in twins] or None
+    runs = Path(os.path.relpath(verified())) if options.pretrained else Path(options.runs_dir)
+    models = choose_models(options.target, options.draft, runs, asked, notes.print)
     device = options.torch_device
     if options.device == "auto" and device.type == "cpu":
         notes.print("device: cpu (torch finds no CUDA device)")
@@ -152,7 +160,8 @@ def main(args: list[str] | None = None) -> int:
         sampler=sampler,
         device=device,
         dtype=DTYPES[options.dtype],
-        uncached=UNCACHED in (options.arms or []),
+        uncached=UNCACHED in twins,
+        greedy=GREEDY in twins and not sampler.greedy,
         tokens=options.tokens,
         repeats=options.repeats,
         seed=options.seed,

@@ -22,6 +22,7 @@ from callbacks.progress import StepProgress
 from specmtp.data.datamodule import TextDataModule
 from specmtp.errors import one_line_errors
 from specmtp.nn.config import GPTConfig
+from specmtp.training.checkpoint_io import AtomicCheckpointIO
 from specmtp.training.modules import DraftModule, GPTModule
 from specmtp.training.optim import OptimConfig
 from specmtp.training.resume import check_same_training, find_run
@@ -96,6 +97,7 @@ class TrainCLI(LightningCLI):
         }
         logger = TensorBoardLogger(self.run_dir.parent, name="", version=self.run_dir.name, default_hp_metric=False)
         kwargs["logger"] = logger
+        kwargs["plugins"] = [*(self.config_init.trainer.plugins or []), AtomicCheckpointIO()]
         kwargs["callbacks"] = [
             *(self.config_init.trainer.callbacks or []),
             *([StepProgress()] if self.config.trainer.enable_progress_bar is not False else []),

@@ -9,21 +9,25 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
-from torch import Tensor
+from torch import Tensor, nn
 
 from callbacks.decoding_mode import decoding_mode
+from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
 from specmtp.checkpoint import find_newest, load
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
+from specmtp.data.windows import PAD, validation_windows
 from specmtp.decoding.drafters import Drafter, DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.sampling import Sampler
-from specmtp.decoding.trace import ACCEPTED, RESAMPLED, Trace
+from specmtp.decoding.trace import ACCEPTED, RESAMPLED, Counts, Trace
 from specmtp.nn.gpt import GPT
 
 PROMPT_TOKENS = 16
+LADDER_WINDOWS, LADDER_BLOCK = 256, 64
+"""Windows of the validation text, evenly spaced, and their characters: alpha_exact ± 0.002 beside 2 s of decoding."""
 
 
 class DecodingCallback(Callback, ABC):
@@ -77,10 +81,10 @@ class DecodingCallback(Callback, ABC):
         for gamma in self.gammas:
             drafter = self.drafter(trainer, pl_module, gamma)
             if drafter is not None:
-                self.log_trace(pl_module, drafter, self._decode(trainer, pl_module, drafter))
+                self.log_trace(trainer, pl_module, drafter, self._decode(trainer, pl_module, drafter))
 
-    def log_trace(self, pl_module: Any, drafter: Drafter, trace: Trace) -> None:
-        """Logs the rates of a trace, pooled over processes, one set of tags a drafter and gamma."""
+    def log_trace(self, trainer: Trainer, pl_module: Any, drafter: Drafter, trace: Trace) -> None:
+        """Logs the rates of a trace, pooled over processes, one set of tags a drafter and gamma; once the ladder."""
         metric = Acceptance(drafter.gamma).to(pl_module.device)
         metric.update(trace)
         counts = metric.counts()
@@ -96,10 +100,42 @@ class DecodingCallback(Callback, ABC):
         logged = {f"decode/{arm}/{name}": v for name, v in values.items() if v is not None}
         logged |= {f"counts/{arm}/{name}": float(getattr(counts, name)) for name in ("rounds", "examined", "accepted")}
         pl_module.log_dict(logged, rank_zero_only=True)
+        if drafter.gamma == self.gammas[0]:
+            self._log_ladder(trainer, pl_module, drafter, trace, counts)
+
+    def _log_ladder(self, trainer: Trainer, module: Any, drafter: Drafter, trace: Trace, counts: Counts) -> None:
+        """The rungs between a drafter that looks good and fewer target forwards, all at one step, lowest first."""
+        prompts = self._prompts(trainer)
+        on_validation = self._agreement(trainer, module, drafter, self._validation_windows(trainer), first=1)
+        on_own = self._agreement(trainer, module, drafter, own_windows(prompts, trace), first=len(prompts[0]))
+        rungs = {
+            "1_top1_agreement": on_validation.top1_agreement,
+            "2_alpha_exact_validation": on_validation.alpha_exact,
+            "3_alpha_exact_own": on_own.alpha_exact,
+            "4_acceptance_rate": counts.acceptance_rate,
+            "5_tokens_per_target_forward": counts.tokens_per_target_forward,
+        }
+        logged = {f"ladder/{drafter.name}/{name}": v for name, v in rungs.items() if v is not None}
+        module.log_dict(logged, rank_zero_only=True)
+
+    def _agreement(self, trainer: Trainer, module: Any, drafter: Drafter, windows_BW: Tensor, first: int) -> Agreement:
+        """Teacher-forced agreement of target and drafter, summed over processes."""
+        draft = drafter.net if isinstance(drafter, DraftModel) else None
+        with decoding_mode(trainer, *_nets(module, drafter)):
+            pair = paired_logits(module.net, draft, windows_BW.to(module.device), first)[drafter.name]
+            found = agreement(pair, self.sampler)
+        sums = torch.tensor([found.beta_sum, found.same_best, found.positions], device=module.device)
+        beta_sum, same_best, positions = trainer.strategy.reduce(sums, reduce_op="sum").tolist()
+        return Agreement(beta_sum, int(same_best), int(positions))
+
+    def _validation_windows(self, trainer: Trainer) -> Tensor:
+        """This process's share of windows spread evenly over the validation text, [B, W]."""
+        windows_BW = validation_windows(trainer.datamodule.parts[1], LADDER_BLOCK)  # type: ignore[attr-defined]
+        spread_BW = windows_BW[:: -(-len(windows_BW) // LADDER_WINDOWS)]
+        return spread_BW[trainer.global_rank :: trainer.world_size]
 
     def _decode(self, trainer: Trainer, module: Any, drafter: Drafter) -> Trace:
-        nets = [module.net, drafter.net] if isinstance(drafter, DraftModel) else [module.net]
-        with decoding_mode(trainer, *nets):
+        with decoding_mode(trainer, *_nets(module, drafter)):
             decoder = Decoder(module.net.gpt, drafter, self.sampler)
             state, _ = decoder.prefill(self._prompts(trainer))
             return decoder.run_rounds(state, self.num_rounds, mix(self.seed, trainer.global_rank, drafter.gamma))
@@ -199,8 +235,7 @@ class SampleTrace(MTPAcceptance):
         """
         super().__init__([gamma], 1, num_rounds, temperature, seed)
 
-    def log_trace(self, pl_module: Any, drafter: Drafter, trace: Trace) -> None:
-        trainer = pl_module.trainer
+    def log_trace(self, trainer: Trainer, pl_module: Any, drafter: Drafter, trace: Trace) -> None:
         if not trainer.is_global_zero:
             return
         text = pl_module.vocabulary.decode(trace.tokens(0))
@@ -212,6 +247,16 @@ class SampleTrace(MTPAcceptance):
             folder = Path(self.folder) / "samples"
             os.makedirs(folder, exist_ok=True)
             (folder / f"step_{trainer.global_step:06d}.txt").write_text(page + "\n", encoding="utf-8")
+
+
+def _nets(module: Any, drafter: Drafter) -> list[nn.Module]:
+    return [module.net, drafter.net] if isinstance(drafter, DraftModel) else [module.net]
+
+
+def own_windows(prompts: list[list[int]], trace: Trace) -> Tensor:
+    """Prompts and what was emitted after them, one window a row, filled up with PAD: [B, W]."""
+    rows = [torch.tensor([*prompt, *trace.tokens(i)]) for i, prompt in enumerate(prompts)]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 def marked_text(text: str, marks: list[str], width: int = 80) -> str:

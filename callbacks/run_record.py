@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from specmtp.ledger.files import write_json
@@ -63,11 +64,18 @@ class MetricsFile(Callback):
         values = {
             name: float(v)
             for name, v in trainer.logged_metrics.items()
-            if name.startswith(("val/", "decode/", "counts/"))
+            if name.startswith(("val/", "ladder/", "decode/", "counts/"))
         }
         self._curve.append({"step": trainer.global_step, **values})
         if trainer.is_global_zero and self._folder:
             write_json(Path(self._folder) / "metrics.json", self._record(trainer, pl_module))
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Puts hyper-parameters and final figures side by side for TensorBoard's HParams page."""
+        if self._curve and isinstance(trainer.logger, TensorBoardLogger):
+            final = {f"final/{name}": v for name, v in self._curve[-1].items() if name.startswith(("val/", "ladder/"))}
+            settings = {**pl_module.hparams, **trainer.datamodule.settings}  # type: ignore[attr-defined]
+            trainer.logger.log_hyperparams(settings, final, step=trainer.global_step)
 
     def _record(self, trainer: Trainer, module: Any) -> dict[str, Any]:
         data = trainer.datamodule  # type: ignore[attr-defined]

@@ -36,11 +36,16 @@ class Checkpoint:
     @property
     def metrics(self) -> dict[str, Any]:
         """What the run's metrics.json beside the checkpoints says; empty where there is none or it is damaged."""
-        try:
-            found = json.loads((self.path.parent.parent / "metrics.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_metrics(self.path.parent.parent / "metrics.json")
+
+
+def read_metrics(file: Path) -> dict[str, Any]:
+    """What a run's metrics.json says; empty where there is none or it is damaged."""
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def pack(net: MultiTokenGPT, role: Role, vocabulary: Vocabulary) -> dict[str, Any]:

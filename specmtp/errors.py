@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ TRACEBACK = "SPECMTP_TRACEBACK"
 @contextmanager
 def one_line_errors(*also: type[Exception]) -> Iterator[None]:
     """Turns ValueError, OSError and the given classes into one line on stderr and exit code 2; Ctrl-C into 130."""
+    threading.excepthook = _one_line_of_a_thread
     users_fault: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:
         yield
@@ -24,5 +26,19 @@ def one_line_errors(*also: type[Exception]) -> Iterator[None]:
     except users_fault as error:
         if os.environ.get(TRACEBACK):
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _sentence(error: BaseException | None) -> str:
+    if isinstance(error, OSError) and error.strerror and not error.filename:
+        return error.strerror
+    return " ".join(str(error).split())
+
+
+def _one_line_of_a_thread(args: threading.ExceptHookArgs) -> None:
+    """A writer's thread that meets a full disk: the main thread meets it next, and stops."""
+    if isinstance(args.exc_value, OSError):
+        print(f"error: {_sentence(args.exc_value)}", file=sys.stderr)
+    else:
+        threading.__excepthook__(args)

@@ -10,7 +10,7 @@ from specmtp.nn.config import GPTConfig
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
 
 SMALL = GPTConfig(vocab_size=13, num_layers=2, d_model=32, num_heads=4, num_kv_heads=2, attention_window=8, dropout=0.0)
 SMALL_DRAFT = GPTConfig(

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = [
     "train", "bench", "callbacks", "specmtp.report", "specmtp.ledger", "specmtp.analysis", "specmtp.training",
-    "specmtp.checkpoint", "specmtp.decoding", "specmtp.nn", "specmtp.data",
+    "specmtp.pretrained", "specmtp.checkpoint", "specmtp.decoding", "specmtp.nn", "specmtp.data",
 ]  # fmt: skip
 SHARED = {"specmtp.errors", "specmtp.usage"}
 """Plain helpers of the entry points, which import nothing of the project."""

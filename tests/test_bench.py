@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -13,18 +14,13 @@ from scipy import stats
 from test_checkpoint import save
 
 import bench
-from specmtp.analysis.exact_acceptance import draft_overlap, mtp_overlap
-from specmtp.analysis.exactness import (
-    GreedyCheck,
-    causal_difference,
-    check_sampling,
-    chi_square_p,
-    compare_greedy,
-    tv_limit,
-)
+from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
+from specmtp.analysis.exactness import GreedyCheck, causal_difference, compare_greedy
+from specmtp.analysis.sampling_check import check_sampling, chi_square_p, preferred_p_value, tv_limit
 from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
 from specmtp.data.vocabulary import Vocabulary
+from specmtp.data.windows import PAD
 from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
@@ -143,6 +139,27 @@ def test_sampling_check_passes_the_rule_and_fails_a_wrong_one(method: str) -> No
     ).passed
 
 
+@pytest.mark.parametrize("method", ["draft", "mtp"])
+def test_many_contexts_see_a_wrong_ratio(method: str) -> None:
+    target = small_target()
+    drafter = DraftModel(small_draft(), 2) if method == "draft" else MTPDrafter(target, 2)
+    contexts = torch.randint(13, (40, 9), generator=torch.Generator().manual_seed(0)).tolist()
+    with torch.inference_mode():
+        right = preferred_p_value(Decoder(target.gpt, drafter), contexts, 20_000, 0)
+        wrong = preferred_p_value(Decoder(target.gpt, drafter, accept_rule=inflated), contexts, 20_000, 0)
+        greedy = preferred_p_value(Decoder(target.gpt, drafter, Sampler(0)), contexts, 200, 0)
+    assert right > 1e-3 and wrong < 1e-6 and greedy == 1.0
+
+
+def test_the_p_value_of_preferred_tokens_is_uniform() -> None:
+    """Over seeds, a right decoder's p-values spread as p-values do."""
+    decoder = Decoder(small_target().gpt, DraftModel(small_draft(), 1))
+    contexts = torch.randint(13, (40, 9), generator=torch.Generator().manual_seed(0)).tolist()
+    with torch.inference_mode():
+        values = [preferred_p_value(decoder, contexts, 1000, seed) for seed in range(60)]
+    assert stats.kstest(values, "uniform").pvalue > 1e-3
+
+
 def greedy_bonus(p_BNV: torch.Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     """An accept rule whose token after full acceptance is the most probable one."""
     right = accept(p_BNV, proposal, noise)
@@ -231,12 +248,14 @@ def test_causal_difference_can_fail() -> None:
 
 def test_exact_acceptance_of_equal_and_other_models() -> None:
     target, windows = small_target(depth=2), torch.randint(13, (5, 9))
-    total, count = draft_overlap(target, target.gpt, Sampler(), windows)
-    assert (total / count, count) == (pytest.approx(1.0), 40)
-    total, count = draft_overlap(target, small_draft(), Sampler(), windows)
+    same = agreement(paired_logits(target, target.gpt, windows)["draft"], Sampler())
+    assert (same.alpha_exact, same.top1_agreement, same.positions) == (pytest.approx(1.0), 1.0, 40)
+    other = agreement(paired_logits(target, small_draft(), windows)["draft"], Sampler())
     p, q = target.gpt(windows[:, :-1]).softmax(-1), small_draft()(windows[:, :-1]).softmax(-1)
-    assert total == pytest.approx(float((1 - (p - q).abs().sum(-1) / 2).sum()), rel=1e-5)
-    assert [count for _, count in mtp_overlap(target, Sampler(), windows)] == [35, 30]
+    assert other.beta_sum == pytest.approx(float((1 - (p - q).abs().sum(-1) / 2).sum()), rel=1e-5)
+    assert other.same_best == int((p.argmax(-1) == q.argmax(-1)).sum())
+    pairs = paired_logits(target, None, windows)
+    assert {name: len(p) for name, (p, _) in pairs.items()} == {"mtp": 35, "mtp2": 30}
     # depth 1 at row i and the main model at row i + 1 predict the same token
     main, depth, _ = target(windows[:, :-1])
     by_hand = sum(
@@ -244,7 +263,25 @@ def test_exact_acceptance_of_equal_and_other_models() -> None:
         for b in range(5)
         for i in range(7)
     )
-    assert mtp_overlap(target, Sampler(), windows)[0][0] == pytest.approx(by_hand, rel=1e-5)
+    assert agreement(pairs["mtp"], Sampler()).beta_sum == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_only_predicted_tokens_count() -> None:
+    target, windows = small_target(), torch.randint(13, (3, 9))
+    whole = agreement(paired_logits(target, small_draft(), windows)["draft"], Sampler())
+    head = agreement(paired_logits(target, small_draft(), windows[:, :5])["draft"], Sampler())
+    tail = agreement(paired_logits(target, small_draft(), windows, first=5)["draft"], Sampler())
+    assert (head + tail).positions == whole.positions == 24 and tail.positions == 12
+    assert (head + tail).beta_sum == pytest.approx(whole.beta_sum, rel=1e-5)
+    windows[:, 6:] = PAD
+    assert agreement(paired_logits(target, None, windows, first=5)["mtp"], Sampler()).positions == 3
+
+
+def test_at_temperature_0_alpha_is_agreement_of_the_best() -> None:
+    pair = paired_logits(small_target(), small_draft(), torch.randint(13, (5, 9)))["draft"]
+    greedy = agreement(pair, Sampler(0))
+    assert greedy.alpha_exact == greedy.top1_agreement == agreement(pair, Sampler(0.7)).top1_agreement
+    assert Agreement().alpha_exact is None and Agreement().top1_agreement is None
 
 
 class FakeEvent:
@@ -378,6 +415,9 @@ def models(tmp_path: Path) -> dict[str, Path]:
     }
 
 
+SCHEMA = Path(bench.__file__).parent / "specmtp" / "ledger" / "ledger.schema.json"
+
+
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "DRAWS_FIRST", 4000)
@@ -389,7 +429,9 @@ def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
     code = bench.main(
         ["--runs-dir", str(tmp_path / "runs"), "--output", str(output), "--tokens", "40", "--repeats", "5", *more]
     )
-    return code, json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
+    ledger = json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
+    jsonschema.validate(ledger, json.loads(SCHEMA.read_text("utf-8")))
+    return code, ledger
 
 
 def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture) -> None:
@@ -411,7 +453,10 @@ def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pyt
             assert r["theory_speedup"] == pytest.approx(r["expected_tokens"] / (r["gamma"] * r["c"] + 1))
             assert f"{r['alpha']:.3f}" in out
     assert ledger["rows"][0]["speedup"]["median"] == 1 and ledger["rows"][0]["alpha"] is None
-    assert len(ledger["sample"]["text"]) == len(ledger["sample"]["marks"]) == 40
+    sample = ledger["sample"]
+    assert len(sample["text"]) == len(sample["marks"]) == 40
+    assert "".join(played["emitted"] for played in sample["rounds"])[:40] == sample["text"]
+    assert all(len(p["drafts"]) == len(p["p"]) == len(p["q"]) >= p["accepted"] for p in sample["rounds"])
     assert ledger["models"]["target"]["sha256"] != ledger["models"]["draft"]["sha256"]
     assert len(ledger["checks"]["greedy"]) == 8 and len(ledger["checks"]["sampling"]) == 5
 
@@ -436,6 +481,42 @@ def test_uncached_twins_have_rows_of_their_own(tmp_path: Path, models: dict, few
         assert r["speedup"]["baseline"] == ("plain_uncached" if "uncached" in name else "plain")
     assert rows["plain_uncached"]["seconds"]["samples"] and "uncached" not in ledger["sample"]["row"]
     assert {c["backend"] for c in ledger["costs"]} == {"eager", "uncached"}
+
+
+def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict, few_draws: None) -> None:
+    code, ledger = run_bench(tmp_path, "--arms", "draft,greedy", "--gammas", "2")
+    assert code == 0
+    rows = {r["id"]: r for r in ledger["rows"]}
+    assert list(rows) == ["plain", "draft_g2", "plain_greedy", "draft_g2_greedy"]
+    assert [r["temperature"] for r in rows.values()] == [1, 1, 0, 0]
+    greedy = rows["draft_g2_greedy"]
+    assert greedy["speedup"]["baseline"] == "plain_greedy" and greedy["checks_passed"]
+    assert len({(c["method"], c["backend"]) for c in ledger["checks"]["sampling"]}) == 2
+    (by_temperature,) = ledger["acceptance_by_temperature"]
+    assert by_temperature["temperature"][0] == 0 and by_temperature["validation"] is None
+    at = dict(zip(by_temperature["temperature"], by_temperature["own"], strict=True))
+    assert at[1.0] == pytest.approx(rows["draft_g2"]["alpha_exact"]["own"])
+    assert len(set(at.values())) > 5
+
+
+def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(
+    tmp_path: Path, models: dict, few_draws: None
+) -> None:
+    record = {
+        "role": "target", "max_steps": 7, "seed": 1, "val_fraction": 0.1, "seconds": 2.0, "mtp_weight": 0.3,
+        "parameters": {"gpt": 100, "mtp": 10}, "corpus": {"name": "x", "sha256": "0" * 64},
+        "curve": [{"step": 7, "val/loss_main": 1.5, "val/loss_mtp1": 1.6}],
+    }  # fmt: skip
+    control = {**record, "mtp_weight": 0.0, "curve": [{"step": 7, "val/loss_main": 1.75}]}
+    for name, content in (("main", record), ("a_control", control), ("shorter", {**control, "max_steps": 6})):
+        (tmp_path / "runs" / name).mkdir(exist_ok=True)
+        (tmp_path / "runs" / name / "metrics.json").write_text(json.dumps(content))
+    _, ledger = run_bench(tmp_path, "--arms", "mtp", "--gammas", "1")
+    assert ledger["checks"]["mtp_effect"] == {"with": 1.5, "without": 1.75, "difference": -0.25, "seeds": 1}
+    assert ledger["models"]["control"]["path"].endswith("a_control") and ledger["models"]["mtp"]["val_loss"] == 1.6
+    (tmp_path / "runs" / "a_control" / "metrics.json").unlink()
+    _, ledger = run_bench(tmp_path, "--arms", "mtp", "--gammas", "1")
+    assert ledger["models"]["control"] is None and ledger["checks"]["mtp_effect"] is None
 
 
 def test_a_wrong_decoder_has_no_speedup(

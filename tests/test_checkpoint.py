@@ -9,7 +9,7 @@ from conftest import SMALL, small_target
 
 from specmtp.checkpoint import find_newest, load, pack
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.ledger.models import model_json, usual_prompt, validation_ids
+from specmtp.ledger.models import Models, models_json, usual_prompt, validation_ids
 from specmtp.nn.mtp import MultiTokenGPT
 
 SYMBOLS = Vocabulary("abcdefghijklm")
@@ -144,7 +144,7 @@ def test_damaged_metrics_are_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "run" / "metrics.json").write_text(text)
     ids, reason = validation_ids(load(file))
     assert ids is None and reason is not None and "last.ckpt" in reason
-    assert usual_prompt(load(file)) == "a" and model_json(load(file))["val_loss"] is None
+    assert usual_prompt(load(file)) == "a" and models_json(Models(load(file), None, []))["target"]["val_loss"] is None
 
 
 def test_newest_of_role_and_vocabulary(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from conftest import SMALL, SMALL_DRAFT, TableGPT, small_draft, small_target
 from scipy import stats
 from torch import Tensor
 
-from specmtp.analysis.exactness import check_sampling, chi_square_p
+from specmtp.analysis.sampling_check import check_sampling, chi_square_p
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder, Generation
 from specmtp.decoding.mtp_drafter import MTPDrafter

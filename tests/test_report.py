@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from training_run import fit
 
+from callbacks import MetricsFile
 from specmtp.report.curves import draw_curves
 from specmtp.report.markdown import markdown_table, print_table
+from specmtp.report.results import collect
 
 ROOT = Path(__file__).parent.parent
 QUOTES = re.compile(r"<!-- ledger: (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
@@ -30,6 +33,23 @@ def test_committed_ledgers_name_their_machine_and_no_paths() -> None:
         where = json.loads(text)["provenance"]
         assert where["device_name"] and where["threads"] and where["commit"] and where["torch"]
         assert not re.search(r'"/\w+/', text), "an absolute path of the machine"
+
+
+def test_runs_leave_metrics_scalars_and_a_picture(tmp_path: Path) -> None:
+    fit(tmp_path, [MetricsFile()])
+    collect(str(tmp_path / "results"), [str(tmp_path / "runs" / "run")])
+    kept = {f.name for f in (tmp_path / "results").iterdir()}
+    assert kept == {"metrics_run.json", "scalars.csv", "acceptance.png"}
+    table = (tmp_path / "results" / "scalars.csv").read_text("utf-8").splitlines()
+    assert table[0] == "run,tag,step,value"
+    losses = [line.split(",") for line in table if ",val/loss_main," in line]
+    wanted = json.loads((tmp_path / "results" / "metrics_run.json").read_text("utf-8"))["curve"]
+    assert [(int(step), pytest.approx(float(value))) for _, _, step, value in losses] == [
+        (point["step"], point["val/loss_main"]) for point in wanted
+    ]
+    assert not re.search(r'"/\w+/', (tmp_path / "results" / "metrics_run.json").read_text("utf-8"))
+    with pytest.raises(ValueError, match=r"has no metrics\.json"):
+        collect(str(tmp_path / "results"), [str(tmp_path)])
 
 
 def test_curves_are_drawn(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from conftest import SMALL_DRAFT
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training_run import a_module, fit, scalars, text_file, weights
 
 from callbacks import MetricsFile, MTPAcceptance, SampleTrace, SpeculativeAcceptance
@@ -327,3 +328,21 @@ def test_two_processes_train_and_decode_as_one(tmp_path: Path) -> None:
     for tag in ("val/loss_main", "val/loss_mtp1"):
         assert [v for _, v in two[tag]] == pytest.approx([v for _, v in one[tag]], abs=1e-4)
     assert [v for _, v in two["counts/mtp_g1/rounds"]] == [24.0, 24.0]
+
+
+def test_the_ladder_stands_at_every_validation(tmp_path: Path) -> None:
+    fit(tmp_path, [MTPAcceptance([1, 2], num_prompts=4, num_rounds=8)])
+    found = scalars(tmp_path)
+    rungs = [tag for tag in found if tag.startswith("ladder/mtp/")]
+    assert len(rungs) == 5 and all([step for step, _ in found[tag]] == [5, 10] for tag in rungs)
+    assert all(0 <= value <= 1 for tag in rungs[:-1] for _, value in found[tag])
+    assert found["ladder/mtp/4_acceptance_rate"] == found["decode/mtp_g1/acceptance_rate"]
+
+
+def test_final_figures_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:
+    fit(tmp_path, [MetricsFile()])
+    events = EventAccumulator(str(tmp_path / "runs" / "run"))
+    events.Reload()
+    assert len(events.PluginTagToContent("hparams")) == 3
+    final = events.Scalars("final/val/loss_main")
+    assert [(e.step, e.value) for e in final] == [(10, events.Scalars("val/loss_main")[-1].value)]

@@ -17,6 +17,7 @@ import torch
 
 TINYSHAKESPEARE_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 TINYSHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+WAYS_OUT = "set SPECMTP_DATA to a folder with tinyshakespeare.txt"
 STDLIB_CHARACTERS = 2_000_000
 CORPORA = ("tinyshakespeare", "stdlib")
 
@@ -34,8 +35,13 @@ class Corpus:
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
 
 
-def load_corpus(name: str, path: str | None = None) -> Corpus:
+def load_corpus(name: str, path: str | None = None, download: bool = True) -> Corpus:
     """The corpus called ``name``, or the text file at ``path`` instead where one is given.
+
+    Args:
+        name: one of ``CORPORA``.
+        path: a UTF-8 text file.
+        download: whether Tiny Shakespeare may be fetched where it is not on this machine.
 
     Raises:
         ValueError: unknown name, unreadable file, or no copy of Tiny Shakespeare to be had.
@@ -45,7 +51,7 @@ def load_corpus(name: str, path: str | None = None) -> Corpus:
         known = hashlib.sha256(text.encode("utf-8")).hexdigest() == TINYSHAKESPEARE_SHA256
         return Corpus("tinyshakespeare" if known else Path(path).stem, text, str(path))
     if name == "tinyshakespeare":
-        return _tinyshakespeare()
+        return _tinyshakespeare(download)
     if name == "stdlib":
         return _stdlib()
     raise ValueError(f"unknown corpus {name!r}: choose one of {', '.join(CORPORA)}, or give --data.path FILE")
@@ -72,7 +78,7 @@ def read_text(path: Path) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _tinyshakespeare() -> Corpus:
+def _tinyshakespeare(download: bool) -> Corpus:
     """Tiny Shakespeare from $SPECMTP_DATA, else the cache, else downloaded once into the cache."""
     given = os.environ.get("SPECMTP_DATA")
     if given and (file := Path(given) / "tinyshakespeare.txt").exists():
@@ -81,6 +87,8 @@ def _tinyshakespeare() -> Corpus:
         return Corpus("tinyshakespeare", read_text(file), str(file))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specmtp" / "tinyshakespeare.txt"
     if not cache.exists() or _file_sha256(cache) != TINYSHAKESPEARE_SHA256:
+        if not download:
+            raise ValueError(f"Tiny Shakespeare is not on this machine: {WAYS_OUT}")
         _download(cache)
     return Corpus("tinyshakespeare", read_text(cache), str(cache))
 
@@ -95,8 +103,8 @@ def _download(file: Path) -> None:
         )
     except (OSError, RuntimeError) as error:
         raise ValueError(
-            f"Tiny Shakespeare is not on this machine and could not be downloaded ({error}): set SPECMTP_DATA to a "
-            "folder with tinyshakespeare.txt, give --data.path FILE, or use --data.corpus stdlib"
+            f"Tiny Shakespeare is not on this machine and could not be downloaded ({error}): {WAYS_OUT}, give "
+            "--data.path FILE, or use --data.corpus stdlib"
         ) from error
 
 

@@ -61,7 +61,7 @@ class Decoder:
 
     def with_sampler(self, sampler: Sampler) -> "Decoder":
         """The same decoder with another sampler."""
-        return Decoder(self.target, self.drafter, sampler, self.accept_rule)
+        return type(self)(self.target, self.drafter, sampler, self.accept_rule)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[State, int]:
         """The state after prompts of any length, each with at least one token, and the number of target forwards.

@@ -103,6 +103,23 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class RowRound:
+    """One row's part in a round, as lists."""
+
+    drafts: list[int]
+    p: list[float]
+    """The target's probability of every draft, and below the drafter's."""
+    q: list[float]
+    accepted: int
+    emitted: list[int]
+
+    @property
+    def marks(self) -> list[str]:
+        """One a token emitted."""
+        return [ACCEPTED] * self.accepted + [RESAMPLED if self.accepted < len(self.drafts) else SAMPLED]
+
+
+@dataclass(frozen=True)
 class Trace:
     """Round by round: drafts, verdicts, marks. Rounds in which a row was frozen do not count for it."""
 
@@ -137,30 +154,27 @@ class Trace:
     def gamma(self) -> int:
         return self.drafts_RBG.shape[2]
 
+    def rounds(self, row: int) -> list["RowRound"]:
+        """The rounds in which a row was active."""
+        active_R = self.active_RB[:, row]
+        columns = (
+            self.num_drafts_RB, self.num_accepted_RB, self.drafts_RBG, self.p_draft_RBG, self.q_draft_RBG,
+            self.emitted_RBN,
+        )  # fmt: skip
+        return [
+            RowRound(drafts[:drafted], p[:drafted], q[:drafted], accepted, emitted[: accepted + 1])
+            for drafted, accepted, drafts, p, q, emitted in zip(
+                *(column[active_R, row].tolist() for column in columns), strict=True
+            )
+        ]
+
     def tokens(self, row: int) -> list[int]:
         """All tokens a row emitted, uncut."""
-        return [token for token, _ in self._marked(row)]
+        return [token for played in self.rounds(row) for token in played.emitted]
 
     def marks(self, row: int) -> list[str]:
         """The mark of every token of ``tokens(row)``."""
-        return [mark for _, mark in self._marked(row)]
-
-    def tokens_by_round(self, row: int) -> list[int]:
-        """Tokens emitted in each of a row's rounds."""
-        return (self.num_accepted_RB[self.active_RB[:, row], row] + 1).tolist()
-
-    def _marked(self, row: int) -> list[tuple[int, str]]:
-        active_R = self.active_RB[:, row]
-        marked: list[tuple[int, str]] = []
-        for emitted, accepted, drafted in zip(
-            self.emitted_RBN[active_R, row].tolist(),
-            self.num_accepted_RB[active_R, row].tolist(),
-            self.num_drafts_RB[active_R, row].tolist(),
-            strict=True,
-        ):
-            marked += [(token, ACCEPTED) for token in emitted[:accepted]]
-            marked.append((emitted[accepted], RESAMPLED if accepted < drafted else SAMPLED))
-        return marked
+        return [mark for played in self.rounds(row) for mark in played.marks]
 
     def counts(self) -> Counts:
         """The sums of this trace."""

@@ -18,27 +18,28 @@ GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
 
 @dataclass(frozen=True)
 class Arm:
-    """A drafter at a gamma; uncached arms decode as the reference experiment does."""
+    """A drafter at a gamma; uncached arms decode as the reference experiment does, greedy ones at temperature 0."""
 
     method: str
     gamma: int
     uncached: bool = False
+    greedy: bool = False
 
     @property
     def id(self) -> str:
         name = self.method if self.method == PLAIN else f"{self.method}_g{self.gamma}"
-        return f"{name}_uncached" if self.uncached else name
+        return name + "_uncached" * self.uncached + "_greedy" * self.greedy
 
     @property
     def label(self) -> str:
         name = {"mtp": "MTP"}.get(self.method, self.method)
         name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
-        return f"{name}, uncached" if self.uncached else name
+        return name + ", uncached" * self.uncached + ", greedy" * self.greedy
 
     @property
     def baseline(self) -> "Arm":
-        """The plain arm that speed-ups are measured against: of the same window rule."""
-        return Arm(PLAIN, 0, self.uncached)
+        """The plain arm that speed-ups are measured against: of the same window rule and sampling."""
+        return replace(self, method=PLAIN, gamma=0)
 
     @property
     def backend(self) -> str:
@@ -49,17 +50,21 @@ class Arm:
         return "crop" if self.uncached else "sliding"
 
 
-def choose_arms(methods: Sequence[str], gammas: Iterable[int] | None, uncached: bool = False) -> list[Arm]:
-    """plain, then every method at its gammas (its own list, or the given one); then their uncached twins if asked."""
+def choose_arms(
+    methods: Sequence[str], gammas: Iterable[int] | None, uncached: bool = False, greedy: bool = False
+) -> list[Arm]:
+    """plain, then every method at its gammas (its own list, or the given one); then the twins that were asked for."""
     arms = [Arm(PLAIN, 0)]
     for method in METHODS:
         if method in methods:
             arms += [Arm(method, gamma) for gamma in (GAMMAS[method] if gammas is None else sorted(set(gammas)))]
-    return arms + [replace(arm, uncached=True) for arm in arms if uncached]
+    uncached_twins = [replace(arm, uncached=True) for arm in arms if uncached]
+    return arms + uncached_twins + [replace(arm, greedy=True) for arm in arms if greedy]
 
 
 def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> AnyDecoder:
-    """The decoder of an arm."""
+    """The decoder of an arm; a greedy arm's own sampler goes before the given one."""
+    sampler = Sampler(0) if arm.greedy else sampler
     if arm.uncached:
         return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
     drafter: Drafter

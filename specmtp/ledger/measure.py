@@ -1,12 +1,13 @@
 """Measures arms: checks first, then the clock, arms in turns."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 
-from specmtp.analysis.exactness import GreedyCheck, SamplingCheck, check_sampling, compare_greedy
+from specmtp.analysis.exactness import GreedyCheck, compare_greedy
+from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace
@@ -31,7 +32,8 @@ class Checks:
     sampling: dict[Arm, SamplingCheck] = field(default_factory=dict)
 
     def passed(self, arm: Arm) -> bool:
-        """Whether everything that was checked of an arm held."""
+        """Whether everything that was checked of an arm held; a greedy arm shares its sampled twin's decoder."""
+        arm = replace(arm, greedy=False)
         sampling = self.sampling.get(arm)
         return all(c.passed for c in self.greedy.get(arm, [])) and (sampling is None or sampling.passed)
 
@@ -50,12 +52,12 @@ class GreedyTask:
 
 @torch.inference_mode()
 def run_checks(
-    decoders: Decoders, greedy_tasks: Sequence[GreedyTask], context: list[int], seed: int, progress: Progress
+    decoders: Decoders, greedy_tasks: Sequence[GreedyTask], contexts: Sequence[list[int]], seed: int, progress: Progress
 ) -> Checks:
     """Greedy identity on every task, then the law of samples, of every arm.
 
     The cached plain arm is the yardstick of the greedy check, and has its own law checked like the others. Uncached
-    arms are other generators past the window: they are held to what fits inside it.
+    arms are other generators past the window: they are held to what fits inside it, and to the first context alone.
     """
     checks = Checks()
     yardstick = Arm(PLAIN, 0)
@@ -72,8 +74,10 @@ def run_checks(
     for i, (arm, decoder) in enumerate(decoders.items()):
         progress(f"sampling {arm.label}")
         draws = DRAWS_UNCACHED if arm.uncached else DRAWS_FIRST if arm.gamma == 1 else DRAWS_OTHERS
-        seen = context[-max(window - arm.gamma, 1) :] if arm.uncached else context
-        checks.sampling[arm] = check_sampling(decoder, seen, draws, seed + i, len(decoders))
+        context, *others = contexts
+        if arm.uncached:
+            context, others = context[-max(window - arm.gamma, 1) :], []
+        checks.sampling[arm] = check_sampling(decoder, context, draws, seed + i, len(decoders), others)
     return checks
 
 

@@ -1,12 +1,14 @@
 """Which models a bench compares: found, checked against each other, described."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from specmtp.checkpoint import Checkpoint, find_newest, load
+from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
 from specmtp.data.corpus import CORPORA, load_corpus
 from specmtp.ledger.arms import METHODS
 from specmtp.ledger.rows import Json
@@ -24,6 +26,8 @@ class Models:
     target: Checkpoint
     draft: Checkpoint | None
     methods: list[str]
+    control: Path | None = None
+    """Folder of a run that differs from the target's by having no MTP loss."""
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -73,7 +77,10 @@ def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequ
             raise ValueError(f"--arms {method}: {reason}")
         if asked is None:
             say(f"{method} rows left out: {reason}")
-    return Models(target_model, draft_model, [m for m in (asked or METHODS) if m not in absent])
+    control = find_control(target_model)
+    if control:
+        say(f"control: {control}, the same training without MTP")
+    return Models(target_model, draft_model, [m for m in (asked or METHODS) if m not in absent], control)
 
 
 def checkpoint_file(path: str) -> Path:
@@ -99,7 +106,7 @@ def validation_ids(target: Checkpoint) -> tuple[Tensor | None, str | None]:
     origin = Path(str(corpus["origin"]))
     try:
         named = corpus["name"] in CORPORA and not origin.is_file()
-        found = load_corpus(corpus["name"], None if named else str(origin))
+        found = load_corpus(corpus["name"], None if named else str(origin), download=False)
     except ValueError as error:
         return None, str(error)
     if found.sha256 != corpus["sha256"]:
@@ -120,18 +127,82 @@ def usual_prompt(target: Checkpoint) -> str:
     return next(prompt for prompt in choices if set(prompt) <= set(symbols))
 
 
-def model_json(checkpoint: Checkpoint) -> Json:
-    """A checkpoint as plain data; losses and times come from its run's metrics.json."""
-    metrics = checkpoint.metrics
-    curve = {point.get("step"): point for point in metrics.get("curve") or []}
+SAME_TRAINING = ("max_steps", "seed", "val_fraction")
+"""What target and control must have in common, beside text and size."""
+
+
+def find_control(target: Checkpoint) -> Path | None:
+    """The newest run beside the target's whose record says: the same training, without MTP."""
+    own = target.metrics
+    files = target.path.parent.parent.parent.glob("*/metrics.json")
+    for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True) if own.get("mtp_weight") else []:
+        other = read_metrics(file)
+        alike = _fingerprint(own) == _fingerprint(other)
+        if alike and other.get("role") == "target" and other.get("mtp_weight") == 0:
+            return file.parent
+    return None
+
+
+def _fingerprint(metrics: Json) -> list[Any]:
+    corpus, parameters = metrics.get("corpus") or {}, metrics.get("parameters") or {}
+    return [corpus.get("sha256"), parameters.get("gpt"), *(metrics.get(name) for name in SAME_TRAINING)]
+
+
+def models_json(models: Models) -> Json:
+    """All models of a ledger by name: target, its MTP modules, draft, control; None where there is none.
+
+    Losses, curves and seconds come from the runs' metrics.json.
+    """
+    target, draft, control = models.target, models.draft, models.control
+    size = target.net.num_parameters()
     return {
-        "role": checkpoint.role,
+        "target": _model_json("target", target, size["gpt"], "main"),
+        "mtp": _model_json("mtp", target, size["mtp"], "mtp1") if size["mtp"] else None,
+        "draft": _model_json("draft", draft, draft.net.num_parameters()["gpt"], "main") if draft else None,
+        "control": _control_json(control, target.step) if control else None,
+    }
+
+
+def mtp_effect(models: Models) -> Json | None:
+    """Validation loss of the target with the MTP loss and without it, after as many steps; None without a control."""
+    found = models_json(models)
+    with_mtp, without = (found[name]["val_loss"] if found[name] else None for name in ("target", "control"))
+    if with_mtp is None or without is None:
+        return None
+    return {"with": with_mtp, "without": without, "difference": with_mtp - without, "seeds": 1}
+
+
+def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -> Json:
+    return {
+        "role": role,
         "path": str(checkpoint.path),
         "sha256": checkpoint.sha256,
-        "step": checkpoint.step,
         "vocabulary": checkpoint.vocabulary.digest,
-        "parameters": checkpoint.net.num_parameters(),
-        "val_loss": curve.get(checkpoint.step, {}).get("val/loss_main"),
+        "parameters": parameters,
+        **_training_json(checkpoint.metrics, checkpoint.step, loss),
+    }
+
+
+def _control_json(run: Path, step: int) -> Json:
+    metrics = read_metrics(run / "metrics.json")
+    file = next((f for f in (run / "checkpoints" / "last.ckpt",) if f.is_file()), None)
+    return {
+        "role": "control",
+        "path": str(run),
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest() if file else None,
+        "vocabulary": None,
+        "parameters": metrics["parameters"]["gpt"],
+        **_training_json(metrics, step, "main"),
+    }
+
+
+def _training_json(metrics: Json, step: int, loss: str) -> Json:
+    """Step, loss there, curve and seconds of a run."""
+    points = [(p.get("step"), p.get(f"val/loss_{loss}")) for p in metrics.get("curve") or []]
+    return {
+        "step": step,
+        "val_loss": dict(points).get(step),
+        "curve": [{"step": at, "val_loss": value} for at, value in points if value is not None],
         "train_seconds": metrics.get("seconds"),
     }
 

@@ -21,6 +21,7 @@ def provenance(device: torch.device, dtype: torch.dtype, threads: int) -> dict[s
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if cuda else _processor(),
         "cores": os.cpu_count(),
+        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if cuda else None,
         "cuda": torch.version.cuda if cuda else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -32,16 +33,19 @@ def provenance(device: torch.device, dtype: torch.dtype, threads: int) -> dict[s
 
 def _commit() -> str | None:
     """The commit of the checkout this file lies in, with '+' where the tree has changes; None outside one."""
-    here = Path(__file__).parent
+    commit, changes = _output("git", "rev-parse", "--short=12", "HEAD"), _output("git", "status", "--porcelain", "-uno")
+    return None if commit is None or changes is None else commit + ("+" if changes else "")
 
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10)
-        return done.stdout.strip()
 
+def _output(*command: str) -> str | None:
+    """What a command says, run beside this file; None where it fails."""
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
     except (OSError, subprocess.SubprocessError):
         return None
+    return done.stdout.strip()
 
 
 def _processor() -> str:

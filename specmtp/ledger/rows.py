@@ -1,17 +1,22 @@
 """Rows of the ledger: measured arms as plain data. What is missing is None."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from specmtp.analysis.exactness import GreedyCheck, SamplingCheck
+from specmtp.analysis.exact_acceptance import Agreement
+from specmtp.analysis.exactness import GreedyCheck
+from specmtp.analysis.sampling_check import SamplingCheck
 from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
+from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.sampling import Sampler
+from specmtp.decoding.trace import Trace
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.measure import Checks, Measured
 
 Json = dict[str, Any]
+ByMethod = Mapping[str, Mapping[Sampler, Agreement]]
 
 
 HEADERS = (
@@ -25,7 +30,7 @@ def make_rows(
     measured: Mapping[Arm, Measured],
     checks: Checks,
     costs: Mapping[str, float],
-    alpha_exact: Mapping[str, float | None],
+    exact: Mapping[str, ByMethod],
     num_tokens: int,
     sampler: Sampler,
     common: Json,
@@ -36,7 +41,7 @@ def make_rows(
         measured: traces and timings.
         checks: an arm whose checks did not hold has no speed-up.
         costs: seconds of one forward by network: target, draft, mtp.
-        alpha_exact: Σ min(p, q) over the validation text, by method.
+        exact: agreement of target and drafter over whole texts (validation, own), by method and sampler.
         num_tokens: the budget of a generation.
         sampler: what was sampled with.
         common: columns that are the same for all rows (device, dtype, threads, …).
@@ -45,6 +50,7 @@ def make_rows(
     for arm, result in measured.items():
         counts = result.counts
         alpha = counts.acceptance_rate
+        sampled = replace(sampler, temperature=0.0) if arm.greedy else sampler
         suffix = "_uncached" if arm.uncached else ""
         c = costs[arm.method + suffix] / costs["target" + suffix] if arm.method + suffix in costs else None
         seconds = [s.seconds for s in result.samples]
@@ -62,9 +68,9 @@ def make_rows(
                 "window_rule": arm.window_rule,
                 "lossless": True,
                 **common,
-                "temperature": sampler.temperature,
-                "top_k": sampler.top_k,
-                "top_p": sampler.top_p,
+                "temperature": sampled.temperature,
+                "top_k": sampled.top_k,
+                "top_p": sampled.top_p,
                 "tokens": num_tokens,
                 "generations": len(result.samples),
                 "rounds": counts.rounds,
@@ -81,7 +87,7 @@ def make_rows(
                 "alpha": alpha,
                 "alpha_interval": _ends(acceptance_interval(result.traces)),
                 "alpha_minpq": counts.alpha_minpq,
-                "alpha_exact": {"validation": alpha_exact.get(arm.method)},
+                "alpha_exact": {text: _alpha_exact(exact, text, arm, sampled) for text in ("validation", "own")},
                 "expected_tokens": expected_tokens(alpha, arm.gamma),
                 "c": c,
                 "theory_speedup": theoretical_speedup(alpha, arm.gamma, c),
@@ -91,9 +97,17 @@ def make_rows(
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta,
                 "speedup": speedup_json(speedup, arm.baseline.id) if checks.passed(arm) else None,
+                "waterfall": None,
             }
         )
     return rows
+
+
+def _alpha_exact(exact: Mapping[str, ByMethod], text: str, arm: Arm, sampler: Sampler) -> float | None:
+    """Of a first draft; None where the text is not at hand, or is the own text of another sampler."""
+    if arm.method not in exact.get(text, {}) or (text == "own" and arm.greedy):
+        return None
+    return exact[text][arm.method][sampler].alpha_exact
 
 
 def speedup_json(speedup: Interval, baseline: str = PLAIN) -> Json:
@@ -138,6 +152,32 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
         "passed": check.passed,
         "context": context,
         "top": top,
+    }
+
+
+def sample_json(arm: Arm, trace: Trace, vocabulary: Vocabulary, num_tokens: int) -> Json:
+    """The first tokens of a trace's first row: text, one mark a token, and what happened round by round."""
+    rounds: list[Json] = []
+    emitted = 0
+    for played in trace.rounds(0):
+        if emitted >= num_tokens:
+            break
+        emitted += len(played.emitted)
+        rounds.append(
+            {
+                "drafts": vocabulary.decode(played.drafts),
+                "p": played.p,
+                "q": played.q,
+                "accepted": played.accepted,
+                "emitted": vocabulary.decode(played.emitted),
+            }
+        )
+    return {
+        "row": arm.id,
+        "label": arm.label,
+        "text": vocabulary.decode(trace.tokens(0)[:num_tokens]),
+        "marks": trace.marks(0)[:num_tokens],
+        "rounds": rounds,
     }
 
 

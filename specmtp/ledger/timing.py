@@ -6,7 +6,8 @@ elsewhere. All times are seconds.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -58,6 +59,17 @@ class CudaClock:
         end.record()
         end.synchronize()
         return result, begin.elapsed_time(end) / 1000
+
+
+@contextmanager
+def cpu_threads(number: int) -> Iterator[None]:
+    """So many CPU threads while the clock runs, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def clock_for(device: torch.device) -> Clock:

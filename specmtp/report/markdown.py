@@ -1,13 +1,15 @@
-"""A ledger as a Markdown table, for a README: python -m specmtp.report.markdown ledger.json"""
+"""A ledger as Markdown tables, for a README: python -m specmtp.report.markdown ledger.json [rows|figures|comparison]"""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
 from specmtp.ledger.rows import HEADERS, cells
+from specmtp.report.reference import comparison_table, figures_table
 
 
 def markdown_table(ledger: dict[str, Any]) -> str:
@@ -26,11 +28,19 @@ def markdown_table(ledger: dict[str, Any]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)])
 
 
-def print_table(ledger: str) -> None:
-    """Prints the Markdown table of a ledger.
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "rows": markdown_table,
+    "figures": figures_table,
+    "comparison": comparison_table,
+}
+
+
+def print_table(ledger: str, table: Literal["rows", "figures", "comparison"] = "rows") -> None:
+    """Prints a Markdown table of a ledger.
 
     Args:
         ledger: a ledger.json.
+        table: the rows; the figures of the reference experiment to reproduce; its rows beside these.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.
@@ -41,7 +51,7 @@ def print_table(ledger: str) -> None:
     content = json.loads(file.read_text("utf-8"))
     if "rows" not in content:
         raise ValueError(f"{file} is no ledger of bench.py")
-    print(markdown_table(content))
+    print(TABLES[table](content))
 
 
 if __name__ == "__main__":

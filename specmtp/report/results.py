@@ -1,0 +1,49 @@
+"""What a set of runs leaves for the record: python -m specmtp.report.results results/reference_cpu runs/main …"""
+
+import csv
+import json
+from pathlib import Path
+
+from jsonargparse import auto_cli
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from specmtp.errors import one_line_errors
+from specmtp.pretrained import published_metrics
+from specmtp.report.curves import draw_curves
+
+
+def collect(folder: str, runs: list[str]) -> None:
+    """Writes the runs' metrics as JSON, all scalars of TensorBoard as one CSV, and the curves of the first run as PNG.
+
+    Args:
+        folder: where they go, beside a ledger.
+        runs: folders of runs.
+
+    Raises:
+        ValueError: a run has no metrics.json.
+    """
+    to = Path(folder)
+    to.mkdir(parents=True, exist_ok=True)
+    for run in map(Path, runs):
+        text = json.dumps(published_metrics(run), indent=1, ensure_ascii=False)
+        (to / f"metrics_{run.name}.json").write_text(text + "\n", encoding="utf-8")
+    with (to / "scalars.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["run", "tag", "step", "value"])
+        for run in map(Path, runs):
+            table.writerows([run.name, *point] for point in scalars(run))
+    draw_curves(runs[0], str(to / "acceptance.png"))
+
+
+def scalars(run: Path) -> list[tuple[str, int, float]]:
+    """(tag, step, value) of all scalars a run has logged, by tag and step; of two values at one step the later."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = sorted(events.Tags()["scalars"])
+    latest = {(tag, point.step): point.value for tag in tags for point in events.Scalars(tag)}
+    return [(tag, step, float(f"{value:.7g}")) for (tag, step), value in sorted(latest.items())]
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        auto_cli(collect)
