@@ -29,7 +29,7 @@ ledger: $(VENV)/.locked
 		--output $(RESULTS)/ledger.json
 	$(BIN)/python -m specmtp.report.results $(RESULTS) \
 		"[runs/reference_main,runs/reference_draft,runs/reference_control]"
-	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/ledger.json figures
+	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/ledger.json --table figures
 
 pretrained: $(VENV)/.locked
 	$(BIN)/python -m specmtp.pretrained runs/reference_main runs/reference_draft --control runs/reference_control

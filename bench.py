@@ -24,6 +24,7 @@ from specmtp.usage import plain_sentence
 
 UNCACHED, GREEDY = "uncached", "greedy"
 """Among --arms: twins of all arms that decode without a cache, as the reference experiment does; at temperature 0."""
+DRAWS, FEWER_DRAWS = 200_000, 50_000
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -43,6 +44,7 @@ class BenchOptions:
     top_k: int | None
     top_p: float | None
     repeats: int
+    draws: int | None
     seed: int
     device: str
     dtype: str
@@ -50,9 +52,10 @@ class BenchOptions:
     output: str
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "repeats", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("tokens", "repeats", "draws", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1, got {value}")
         if self.threads > (os.cpu_count() or 1):
             raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
         if self.pretrained and (self.target or self.draft):
@@ -103,7 +106,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
     add("--top-k", type=int, help="keep the k most probable symbols (default: all)")
     add("--top-p", type=float, help="keep the most probable symbols up to this probability (default: all)")
-    add("--repeats", type=int, default=7, help="timed generations an arm (default: 7)")
+    add("--repeats", type=int, default=5, help="timed generations an arm (default: 5)")
+    add(
+        "--draws",
+        type=int,
+        help=f"rounds of the sampling check at γ 1, a tenth for other arms (default: {DRAWS:,}; --pretrained, "
+        f"{FEWER_DRAWS:,})",
+    )
     add("--seed", type=int, default=0, help="repeat r uses seed + r, for every arm (default: 0)")
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="auto: CUDA if there is a GPU, or CPU")
     add("--dtype", choices=tuple(DTYPES), default="fp32", help="of weights and caches; probabilities are always fp32")
@@ -164,6 +173,7 @@ def main(args: list[str] | None = None) -> int:
         greedy=GREEDY in twins and not sampler.greedy,
         tokens=options.tokens,
         repeats=options.repeats,
+        draws=options.draws or (FEWER_DRAWS if options.pretrained else DRAWS),
         seed=options.seed,
         gammas=options.gammas,
         threads=options.threads,

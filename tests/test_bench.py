@@ -28,10 +28,9 @@ from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler, sample
 from specmtp.decoding.trace import Trace
-from specmtp.ledger import measure
 from specmtp.ledger.arms import Arm, choose_arms
 from specmtp.ledger.files import write_json
-from specmtp.ledger.measure import forward_seconds, time_arms
+from specmtp.ledger.measure import Measured, forward_seconds, time_arms
 from specmtp.ledger.rows import speedup_json, verdict_line
 from specmtp.ledger.timing import CudaClock, WallClock, interleave, median_seconds
 from specmtp.nn.mtp import MultiTokenGPT
@@ -350,7 +349,7 @@ def test_repeats_are_clean() -> None:
     assert counts.draft_forwards == 2 * counts.target_forwards
 
 
-def sorted_traces(measured: measure.Measured) -> list:
+def sorted_traces(measured: Measured) -> list:
     return [
         t
         for _, t in sorted(
@@ -418,23 +417,29 @@ def models(tmp_path: Path) -> dict[str, Path]:
 SCHEMA = Path(bench.__file__).parent / "specmtp" / "ledger" / "ledger.schema.json"
 
 
-@pytest.fixture
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "DRAWS_FIRST", 4000)
-    monkeypatch.setattr(measure, "DRAWS_OTHERS", 2000)
-
-
 def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
     output = tmp_path / "out" / "ledger.json"
     code = bench.main(
-        ["--runs-dir", str(tmp_path / "runs"), "--output", str(output), "--tokens", "40", "--repeats", "5", *more]
+        [
+            "--runs-dir",
+            str(tmp_path / "runs"),
+            "--output",
+            str(output),
+            "--tokens",
+            "40",
+            "--repeats",
+            "5",
+            "--draws",
+            "10000",
+            *more,
+        ]
     )
     ledger = json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
     jsonschema.validate(ledger, json.loads(SCHEMA.read_text("utf-8")))
     return code, ledger
 
 
-def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture) -> None:
+def test_whole_ledger(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:
     code, ledger = run_bench(tmp_path, "--gammas", "1,3", "--prompt", "abc")
     out, err = capsys.readouterr()
     assert code == 0 and ledger["checks"]["passed"]
@@ -462,7 +467,7 @@ def test_whole_ledger(tmp_path: Path, models: dict, few_draws: None, capsys: pyt
 
 
 def test_arms_that_cannot_be_are_left_out_or_refused(
-    tmp_path: Path, models: dict, few_draws: None, capsys: pytest.CaptureFixture
+    tmp_path: Path, models: dict, capsys: pytest.CaptureFixture
 ) -> None:
     code, ledger = run_bench(tmp_path, "--target", str(models["control"]), "--gammas", "2")
     assert code == 0 and [r["id"] for r in ledger["rows"]] == ["plain", "draft_g2"]
@@ -471,7 +476,7 @@ def test_arms_that_cannot_be_are_left_out_or_refused(
         run_bench(tmp_path, "--target", str(models["control"]), "--arms", "mtp")
 
 
-def test_uncached_twins_have_rows_of_their_own(tmp_path: Path, models: dict, few_draws: None) -> None:
+def test_uncached_twins_have_rows_of_their_own(tmp_path: Path, models: dict) -> None:
     code, ledger = run_bench(tmp_path, "--arms", "mtp,uncached", "--gammas", "1")
     assert code == 0
     rows = {r["id"]: r for r in ledger["rows"]}
@@ -483,7 +488,7 @@ def test_uncached_twins_have_rows_of_their_own(tmp_path: Path, models: dict, few
     assert {c["backend"] for c in ledger["costs"]} == {"eager", "uncached"}
 
 
-def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict, few_draws: None) -> None:
+def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict) -> None:
     code, ledger = run_bench(tmp_path, "--arms", "draft,greedy", "--gammas", "2")
     assert code == 0
     rows = {r["id"]: r for r in ledger["rows"]}
@@ -499,9 +504,7 @@ def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict, f
     assert len(set(at.values())) > 5
 
 
-def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(
-    tmp_path: Path, models: dict, few_draws: None
-) -> None:
+def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(tmp_path: Path, models: dict) -> None:
     record = {
         "role": "target", "max_steps": 7, "seed": 1, "val_fraction": 0.1, "seconds": 2.0, "mtp_weight": 0.3,
         "parameters": {"gpt": 100, "mtp": 10}, "corpus": {"name": "x", "sha256": "0" * 64},
@@ -522,16 +525,15 @@ def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(
 def test_a_wrong_decoder_has_no_speedup(
     tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(measure, "DRAWS_FIRST", 50_000)
     monkeypatch.setattr("specmtp.ledger.arms.Decoder", lambda *a: Decoder(*a, accept_rule=inflated))
-    code, ledger = run_bench(tmp_path, "--gammas", "1")
+    code, ledger = run_bench(tmp_path, "--gammas", "1", "--draws", "50000")
     assert code == 1
     assert [r["id"] for r in ledger["rows"] if r["speedup"] is None] == ["draft_g1", "mtp_g1"]
     assert "not exact" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top-k", "3"), ("--dtype", "bf16", "--top-p", "0.8")])
-def test_other_settings(tmp_path: Path, models: dict, few_draws: None, settings: tuple) -> None:
+def test_other_settings(tmp_path: Path, models: dict, settings: tuple) -> None:
     code, ledger = run_bench(tmp_path, "--gammas", "2", *settings)
     assert code == 0, ledger["verdict"]
     assert all(r["acceptance_matches_beta"] for r in ledger["rows"])

@@ -26,6 +26,7 @@ from specmtp.data.datamodule import TextDataModule
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.drafters import DraftModel
 from specmtp.decoding.loop import Decoder
+from specmtp.decoding.noise import noise_stream
 from specmtp.decoding.sampling import Sampler
 from specmtp.nn.config import GPTConfig
 from specmtp.nn.mtp import MultiTokenGPT
@@ -346,3 +347,23 @@ def test_final_figures_stand_beside_the_hyper_parameters(tmp_path: Path) -> None
     assert len(events.PluginTagToContent("hparams")) == 3
     final = events.Scalars("final/val/loss_main")
     assert [(e.step, e.value) for e in final] == [(10, events.Scalars("val/loss_main")[-1].value)]
+
+
+def test_callbacks_decode_under_the_trainers_precision(tmp_path: Path) -> None:
+    """bf16-mixed: keys, values and cache in bf16, probabilities and weights in float32, before and after."""
+    seen: list[tuple[torch.dtype, ...]] = []
+
+    class Watching(MTPAcceptance):
+        def log_trace(self, trainer: Trainer, pl_module: Any, drafter: Any, trace: Any) -> None:
+            super().log_trace(trainer, pl_module, drafter, trace)
+            with decoding_mode(trainer, pl_module.net):
+                decoder = Decoder(pl_module.net.gpt, drafter, Sampler())
+                state, _ = decoder.prefill([[1, 2, 3]])
+                noise = next(noise_stream(0, 1, drafter.gamma))
+                _, played = decoder.play(state, noise, torch.ones(1, dtype=torch.bool))
+            seen.append((state.cache.keys[0].dtype, played.p_BNV.dtype, played.proposal.q_BGV.dtype))
+
+    module = fit(tmp_path, [Watching([1], num_prompts=2, num_rounds=4)], precision="bf16-mixed")
+    assert seen == [(torch.bfloat16, torch.float32, torch.float32)] * 2
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+    assert 0 <= scalars(tmp_path)["decode/mtp_g1/acceptance_rate"][-1][1] <= 1

@@ -46,7 +46,7 @@ def agreement(pair: LogitPair, sampler: Sampler) -> Agreement:
     """What target and drafter have in common once both go through the sampler."""
     p_NV, q_NV = (sampler(logits_NV) for logits_NV in pair)
     same_N = p_NV.argmax(-1) == q_NV.argmax(-1)
-    return Agreement(float(torch.minimum(p_NV, q_NV).sum(-1).double().sum()), int(same_N.sum()), len(p_NV))
+    return Agreement(float(torch.minimum(p_NV, q_NV).sum(-1).cpu().double().sum()), int(same_N.sum()), len(p_NV))
 
 
 @torch.inference_mode()

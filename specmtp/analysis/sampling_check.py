@@ -108,11 +108,11 @@ def check_sampling(
             came_B = played.count_B > place
             tokens = played.emitted_BN[came_B, place].cpu()
             later_GV[0, place - 1] += torch.bincount(tokens, minlength=len(p_V))
-            later_GV[1, place - 1] += played.p_BNV[came_B, place].double().sum(0).cpu()
+            later_GV[1, place - 1] += played.p_BNV[came_B, place].cpu().double().sum(0)
         if done == 0 and decoder.target.lm_head.weight.dtype != torch.float32:
             p_V = _normalised(played.p_BNV[0, 0])
         if decoder.gamma and q_V is None:
-            q_V = played.proposal.q_BGV[0, 0].double().cpu().numpy()
+            q_V = played.proposal.q_BGV[0, 0].cpu().double().numpy()
     counts.check()
     preferred = preferred_p_value(decoder, others, draws // 4, seed) if others and decoder.gamma else None
     n = int(count_V.sum())
@@ -168,7 +168,7 @@ def _preferred(played: Round) -> tuple[Tensor, Tensor]:
     mass_BG = (p_BGV * preferred_BGV).sum(-1)
     place_G = torch.arange(gamma, device=p_BGV.device)
     came_BG = (place_G < played.count_B[:, None]) & (place_G < played.proposal.num_drafts_B[:, None])
-    return hits_BG[came_BG].double(), mass_BG[came_BG].double().clamp(max=1)
+    return hits_BG[came_BG].cpu().double(), mass_BG[came_BG].cpu().double().clamp(max=1)
 
 
 def _next_distribution(decoder: AnyDecoder, context: list[int]) -> np.ndarray:
@@ -178,7 +178,7 @@ def _next_distribution(decoder: AnyDecoder, context: list[int]) -> np.ndarray:
 
 
 def _normalised(p_V: Tensor) -> np.ndarray:
-    exact_V = p_V.double().cpu().numpy()
+    exact_V = p_V.cpu().double().numpy()
     return exact_V / exact_V.sum()
 
 

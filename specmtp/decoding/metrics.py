@@ -33,7 +33,7 @@ class Acceptance(Metric):
             size = gamma + 1 if name == "histogram" else gamma
             self.add_state(name, torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
         for name in _REAL:
-            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, trace: Trace) -> None:
         """Adds a trace of this gamma."""

@@ -32,6 +32,8 @@ class Settings:
     prompt: str
     tokens: int
     repeats: int
+    draws: int
+    """Rounds of the sampling check at gamma 1; other arms take a part of them."""
     seed: int
     sampler: Sampler
     gammas: list[int] | None
@@ -78,7 +80,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     causal = causal_difference(target.gpt, torch.tensor(text[1000:1064], device=settings.device))
     causal_limit = CAUSAL_LIMIT if settings.dtype == torch.float32 else LOW_PRECISION_CAUSAL_LIMIT
     checked = {arm: decoder for arm, decoder in decoders.items() if not arm.greedy}
-    checks = run_checks(checked, greedy_tasks(text), sampling_contexts(text), settings.seed, progress)
+    checks = run_checks(checked, greedy_tasks(text), sampling_contexts(text), settings.draws, settings.seed, progress)
     progress("acceptance over whole texts")
     texts = {"validation": [] if val_N is None else [val_N.tolist()], "own": [] if settings.sampler.greedy else own}
     exact = {name: exact_acceptance(models, settings.sampler, found) if found else {} for name, found in texts.items()}

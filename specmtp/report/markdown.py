@@ -1,4 +1,4 @@
-"""A ledger as Markdown tables, for a README: python -m specmtp.report.markdown ledger.json [rows|figures|comparison]"""
+"""A ledger as Markdown tables, for a README: python -m specmtp.report.markdown ledger.json --table figures"""
 
 import json
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from specmtp.report.reference import comparison_table, figures_table
 
 
 def markdown_table(ledger: dict[str, Any]) -> str:
-    """The machine's line and the rows; forwards are of one generation on average."""
+    """The machine's line and the cached rows as sampled (no twins); forwards are of one generation on average."""
     where = ledger["provenance"]
-    rows = ledger["rows"]
+    rows = [row for row in ledger["rows"] if not row["id"].endswith(("_uncached", "_greedy"))]
     lines = [
         f"{where['device_name']} ({where['device']}, {where['dtype']}, {where['threads']} thread(s), "
         f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`, "
@@ -28,19 +28,37 @@ def markdown_table(ledger: dict[str, Any]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)])
 
 
+def temperature_table(ledger: dict[str, Any]) -> str:
+    """alpha_exact against temperature, a line a drafter and text."""
+    found = ledger["acceptance_by_temperature"]
+    temperatures = found[0]["temperature"] if found else []
+    lines = [
+        "| alpha_exact at temperature | " + " | ".join(f"{t:g}" for t in temperatures) + " |",
+        "|---|" + "---:|" * len(temperatures),
+    ]
+    for entry in found:
+        for text, name in (("validation", "validation text"), ("own", "the target's own text")):
+            if entry[text] is not None:
+                label = f"{'MTP' if entry['method'] == 'mtp' else entry['method']}, {name}"
+                lines.append(f"| {label} | " + " | ".join(f"{alpha:.3f}" for alpha in entry[text]) + " |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "rows": markdown_table,
     "figures": figures_table,
     "comparison": comparison_table,
+    "temperature": temperature_table,
 }
 
 
-def print_table(ledger: str, table: Literal["rows", "figures", "comparison"] = "rows") -> None:
+def print_table(ledger: str, table: Literal["rows", "figures", "comparison", "temperature"] = "rows") -> None:
     """Prints a Markdown table of a ledger.
 
     Args:
         ledger: a ledger.json.
-        table: the rows; the figures of the reference experiment to reproduce; its rows beside these.
+        table: the rows; the figures of the reference experiment to reproduce; its rows beside these; acceptance
+            against temperature.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.

@@ -28,11 +28,11 @@ class MeanLoss(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")  # a sum a batch; MPS has no float64
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, loss: LossSum) -> None:
-        self.total += loss[0].double()
+        self.total += loss[0]
         self.count += loss[1]
 
     def compute(self) -> Tensor:
