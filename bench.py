@@ -18,7 +18,7 @@ from specmtp.ledger.arms import METHODS
 from specmtp.ledger.build import Settings, build_ledger, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
-from specmtp.ledger.table import MIN_WIDTH, show_sample, show_table
+from specmtp.ledger.table import show_sample, show_table
 from specmtp.pretrained import verified
 from specmtp.usage import plain_sentence
 
@@ -155,7 +155,6 @@ def main(args: list[str] | None = None) -> int:
     options = BenchOptions(**vars(make_parser().parse_args(args)))
     sampler = Sampler(options.temperature, options.top_k, options.top_p)
     console, notes = Console(), Console(stderr=True, highlight=False, soft_wrap=True)
-    console.width = max(console.width, MIN_WIDTH)
     twins = {twin for twin in (UNCACHED, GREEDY) if twin in (options.arms or [])}
     asked = [arm for arm in options.arms or [] if arm not in twins] or None
     runs = Path(os.path.relpath(verified())) if options.pretrained else Path(options.runs_dir)

@@ -67,9 +67,10 @@ def publish(target: str, draft: str, control: str | None = None, folder: str = "
             continue
         to = Path(folder) / name
         metrics = published_metrics(Path(run))
-        (to / "checkpoints").mkdir(parents=True, exist_ok=True)
+        to.mkdir(parents=True, exist_ok=True)
         (to / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
         if with_weights:
+            (to / "checkpoints").mkdir(exist_ok=True)
             file = Path(run) / "checkpoints" / "last.ckpt"
             load(file)  # whole and of plain weights, or told here
             raw = torch.load(file, map_location="cpu", weights_only=True)

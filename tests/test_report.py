@@ -4,25 +4,51 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 from training_run import fit
 
 from callbacks import MetricsFile
 from specmtp.report.curves import draw_curves
-from specmtp.report.markdown import markdown_table, print_table
+from specmtp.report.markdown import TABLES, print_table
+from specmtp.report.reference import figures
 from specmtp.report.results import collect
 
 ROOT = Path(__file__).parent.parent
-QUOTES = re.compile(r"<!-- ledger: (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+QUOTES = re.compile(r"<!-- (\w+): (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
+"""A table that the README quotes: its name, the ledger, the text."""
 
 
 def test_every_table_of_the_readme_is_its_ledgers() -> None:
     quotes = QUOTES.findall((ROOT / "README.md").read_text("utf-8"))
     assert quotes
-    for path, table in quotes:
+    assert {name for name, _, _ in quotes} == set(TABLES)
+    for name, path, text in quotes:
         ledger = json.loads((ROOT / path).read_text("utf-8"))
-        assert table.strip() == markdown_table(ledger)
+        assert text.strip() == TABLES[name](ledger)
         assert ledger["checks"]["passed"]
+
+
+def test_the_reference_experiment_is_reproduced() -> None:
+    ledger = json.loads((ROOT / "results" / "reference_cpu" / "ledger.json").read_text("utf-8"))
+    found = figures(ledger)
+    assert len(found) == 11 and all(figure.holds for figure in found)
+    models = ledger["models"]
+    assert {name: models[name]["step"] for name in models} == {
+        "target": 5000, "mtp": 5000, "draft": 3000, "control": 5000
+    }  # fmt: skip
+    assert [models[name]["parameters"] for name in ("target", "mtp", "draft")] == [742_849, 214_528, 54_657]
+    wrong = {**ledger, "models": {**models, "draft": {**models["draft"], "val_loss": 1.93}}}
+    assert [figure.name for figure in figures(wrong) if not figure.holds] == ["draft validation loss, 3,000 steps"]
+    assert "**missed**" in TABLES["figures"](wrong)
+    with pytest.raises(ValueError, match="no control"):
+        figures({**ledger, "models": {**models, "control": None}})
+
+
+def test_committed_ledgers_keep_the_schema() -> None:
+    schema = json.loads((ROOT / "specmtp" / "ledger" / "ledger.schema.json").read_text("utf-8"))
+    for file in (ROOT / "results").rglob("ledger.json"):
+        jsonschema.validate(json.loads(file.read_text("utf-8")), schema)
 
 
 def test_committed_ledgers_name_their_machine_and_no_paths() -> None:

@@ -12,8 +12,8 @@ from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
 from specmtp.ledger.rows import HEADERS, cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
-MIN_WIDTH = 118
-"""Columns the table needs."""
+ROOM = 1000
+"""Characters in which any table finds room; a line too long for a terminal is better than a figure cut off."""
 NAMES = {ACCEPTED: "accepted draft", RESAMPLED: "resampled after a rejection", SAMPLED: "drawn by the target"}
 
 
@@ -25,6 +25,7 @@ def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> 
     for row in rows:
         *texts, measured = cells(row)
         table.add_row(*texts, Text(measured, style=_style(row["speedup"])))
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=ROOM)).maximum)
     console.print(table)
 
 
