@@ -25,7 +25,7 @@ ledger: $(VENV)/.locked
 	$(BIN)/python train.py --config configs/main.yaml $(REFERENCE) --run_name reference_main --trainer.max_steps 5000
 	$(BIN)/python train.py --config configs/control.yaml $(REFERENCE) --run_name reference_control --trainer.max_steps 5000
 	$(BIN)/python bench.py --target runs/reference_main/checkpoints/last.ckpt \
-		--draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,uncached,greedy --repeats 15 \
+		--draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,uncached,greedy --backends eager,compile --repeats 15 \
 		--output $(RESULTS)/ledger.json
 	$(BIN)/python -m specmtp.report.results $(RESULTS) \
 		"[runs/reference_main,runs/reference_draft,runs/reference_control]"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.progress import Progress
 
 from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
-from specmtp.ledger.arms import METHODS
+from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
 from specmtp.ledger.build import Settings, build_ledger, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
@@ -22,8 +23,8 @@ from specmtp.ledger.table import show_sample, show_table
 from specmtp.pretrained import verified
 from specmtp.usage import plain_sentence
 
-UNCACHED, GREEDY = "uncached", "greedy"
-"""Among --arms: twins of all arms that decode without a cache, as the reference experiment does; at temperature 0."""
+GREEDY = "greedy"
+"""Among --arms: twins at temperature 0; ``UNCACHED`` are twins that decode as the reference experiment does."""
 DRAWS, FEWER_DRAWS = 200_000, 50_000
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -37,6 +38,8 @@ class BenchOptions:
     runs_dir: str
     pretrained: bool
     arms: list[str] | None
+    backends: list[str]
+    batches: list[int]
     gammas: list[int] | None
     tokens: int
     prompt: str | None
@@ -62,9 +65,13 @@ class BenchOptions:
             raise ValueError("--pretrained brings its own target and draft: leave --target and --draft out")
         if self.seed < 0:
             raise ValueError(f"--seed must not be negative, got {self.seed}")
-        for gamma in self.gammas or []:
-            if gamma < 1:
-                raise ValueError(f"--gammas must be whole numbers from 1, got {gamma}")
+        for backend in self.backends:
+            if backend not in BACKENDS:
+                raise ValueError(f"--backends knows {', '.join(BACKENDS)}, got {backend!r}")
+        for name in ("gammas", "batches"):
+            for value in getattr(self, name) or []:
+                if value < 1:
+                    raise ValueError(f"--{name} must be whole numbers from 1, got {value}")
         for arm in self.arms or []:
             if arm not in (*METHODS, UNCACHED, GREEDY):
                 raise ValueError(f"--arms knows {', '.join((*METHODS, UNCACHED, GREEDY))} beside plain, got {arm!r}")
@@ -100,6 +107,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="draft,mtp beside plain (default: those there are); uncached adds twins without cache, greedy twins at "
         "temperature 0",
     )
+    add("--backends", type=words, default=["eager"], help="eager,compile: how rounds are run (default: eager)")
+    add("--batches", type=numbers, default=[1], help="rows decoded at once: 1,4,16 (default: 1)")
     add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
     add("--prompt", help="an empty one means a newline (default: one that suits the text)")
@@ -162,12 +171,18 @@ def main(args: list[str] | None = None) -> int:
     device = options.torch_device
     if options.device == "auto" and device.type == "cpu":
         notes.print("device: cpu (torch finds no CUDA device)")
+    backends = list(dict.fromkeys(options.backends))
+    if "compile" in backends and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        notes.print("compile rows left out: there is no C++ compiler (g++, or the one CXX names)")
+        backends = [backend for backend in backends if backend != "compile"] or ["eager"]
     prompt = usual_prompt(models.target) if options.prompt is None else options.prompt or "\n"
     settings = Settings(
         prompt=prompt,
         sampler=sampler,
         device=device,
         dtype=DTYPES[options.dtype],
+        backends=backends,
+        batches=sorted(set(options.batches)),
         uncached=UNCACHED in twins,
         greedy=GREEDY in twins and not sampler.greedy,
         tokens=options.tokens,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -360,7 +361,9 @@ def sorted_traces(measured: Measured) -> list:
 
 def test_forward_costs_are_positive() -> None:
     costs = forward_seconds(small_target(), small_draft(), WallClock(), repeats=3)
-    assert set(costs) == {"target", "draft", "mtp"} and all(0 < s < 1 for s in costs.values())
+    assert set(costs) == {(name, "eager") for name in ("target", "draft", "mtp")} and all(
+        0 < s < 1 for s in costs.values()
+    )
 
 
 def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
@@ -502,6 +505,43 @@ def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict) -
     at = dict(zip(by_temperature["temperature"], by_temperature["own"], strict=True))
     assert at[1.0] == pytest.approx(rows["draft_g2"]["alpha_exact"]["own"])
     assert len(set(at.values())) > 5
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+def test_compiled_rows_share_the_fastest_baseline(tmp_path: Path, models: dict) -> None:
+    code, ledger = run_bench(tmp_path, "--arms", "draft", "--gammas", "3", "--backends", "eager,compile")
+    assert code == 0
+    rows = {r["id"]: r for r in ledger["rows"]}
+    assert list(rows) == ["plain", "draft_g3", "plain_compile", "draft_g3_compile"]
+    fastest = min(("plain", "plain_compile"), key=lambda name: rows[name]["seconds"]["median"])
+    assert {r["speedup"]["baseline"] for r in rows.values()} == {fastest}
+    assert rows["draft_g3"]["histogram"] == rows["draft_g3_compile"]["histogram"]  # the same noise, the same rounds
+    assert rows["plain"]["compile_seconds"] is None and rows["plain_compile"]["compile_seconds"] > 0
+    assert rows["draft_g3_compile"]["c"] > 0 and rows["draft_g3_compile"]["checks_passed"]
+    assert len(ledger["checks"]["sampling"]) == 4
+
+
+def test_without_a_compiler_the_rows_are_eager(
+    tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    _, ledger = run_bench(tmp_path, "--arms", "draft", "--gammas", "1", "--backends", "compile")
+    assert {r["backend"] for r in ledger["rows"]} == {"eager"}
+    assert "no C++ compiler" in capsys.readouterr().err
+
+
+def test_batches_are_arms_of_their_own(tmp_path: Path, models: dict) -> None:
+    code, ledger = run_bench(tmp_path, "--arms", "draft", "--gammas", "2", "--batches", "1,3")
+    assert code == 0
+    rows = {r["id"]: r for r in ledger["rows"]}
+    assert list(rows) == ["plain", "draft_g2", "plain_b3", "draft_g2_b3"]
+    assert (
+        rows["draft_g2_b3"]["speedup"]["baseline"] == "plain_b3" and rows["draft_g2"]["speedup"]["baseline"] == "plain"
+    )
+    for r in rows.values():
+        assert r["ms_per_token"] == pytest.approx(1000 * r["seconds"]["median"] / (40 * r["batch"]))
+        assert r["generations"] == 5 * r["batch"] and r["rounds"] >= 40 * r["generations"] / (r["gamma"] + 1)
+    assert len(ledger["checks"]["sampling"]) == 2  # the same decoders, whatever the batch
 
 
 def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(tmp_path: Path, models: dict) -> None:

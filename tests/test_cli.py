@@ -282,6 +282,8 @@ def models(tmp_path: Path) -> Path:
         (["--target", "{}/runs/draft"], ("holds a draft",)),
         (["--target", "{}/control.ckpt", "--arms", "mtp"], ("--arms mtp", "without MTP")),
         (["--arms", "medusa"], ("medusa",)),
+        (["--backends", "cuda"], ("--backends", "eager, compile", "cuda")),
+        (["--batches", "0"], ("--batches", "got 0")),
         (["--gammas", "1,0"], ("--gammas", "got 0")),
         (["--gammas", "four"], ("gammas", "four")),
         (["--gama", "4"], ("gama", "gammas")),

@@ -89,10 +89,10 @@ def check_sampling(
         num_checks: sampling checks of this call, which share the false-alarm budget.
         others: more contexts, from which a quarter of the rounds is played once more.
     """
-    one, _ = decoder.prefill([context])
+    one, _ = decoder.prefill([context] * (decoder.batch or 1))
     p_V = _next_distribution(decoder, context)
-    batch = min(CHECK_BATCH, draws)
-    state = decoder.expand(one, batch)
+    batch = decoder.batch or min(CHECK_BATCH, draws)
+    state = one if decoder.batch else decoder.expand(one, batch)
     device = decoder.target.lm_head.weight.device
     active_B = torch.ones(batch, dtype=torch.bool, device=device)
     generator = torch.Generator(device=device).manual_seed(mix(seed))
@@ -142,18 +142,20 @@ def preferred_p_value(decoder: AnyDecoder, contexts: Sequence[list[int]], draws:
     Given the tokens before it, the token at a place that a round reaches has the law of its own row of p, so the number
     of such tokens has mean ΣP and variance ΣP(1-P), P being p's mass of them.
     """
-    state, _ = decoder.prefill(contexts)
     device = decoder.target.lm_head.weight.device
-    active_B = torch.ones(len(contexts), dtype=torch.bool, device=device)
+    batch = decoder.batch or len(contexts)
+    active_B = torch.ones(batch, dtype=torch.bool, device=device)
     generator = torch.Generator(device=device).manual_seed(mix(seed, len(contexts)))
     excess, variance, places = 0.0, 0.0, 0
-    for _ in range(0, draws, len(contexts)):
-        uniform = torch.rand(len(contexts), 2 * decoder.gamma + 1, generator=generator, device=device)
-        _, played = decoder.play(state, Noise.split(uniform), active_B)
-        hits_E, mass_E = _preferred(played)
-        excess += float((hits_E - mass_E).sum())
-        variance += float((mass_E * (1 - mass_E)).sum())
-        places += len(mass_E)
+    for first in range(0, len(contexts) - batch + 1, batch):
+        state, _ = decoder.prefill(contexts[first : first + batch])
+        for _ in range(-(-draws // len(contexts))):
+            uniform = torch.rand(batch, 2 * decoder.gamma + 1, generator=generator, device=device)
+            _, played = decoder.play(state, Noise.split(uniform), active_B)
+            hits_E, mass_E = _preferred(played)
+            excess += float((hits_E - mass_E).sum())
+            variance += float((mass_E * (1 - mass_E)).sum())
+            places += len(mass_E)
     excess = max(abs(excess) - 1e-6 * places, 0.0)  # what rounding of float32 sums may do
     return math.erfc(excess / math.sqrt(2 * variance)) if variance > 0 else float(excess == 0)
 

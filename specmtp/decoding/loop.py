@@ -37,6 +37,8 @@ class AnyDecoder(Protocol):
     sampler: Sampler
 
     @property
+    def batch(self) -> int | None: ...
+    @property
     def gamma(self) -> int: ...
     def with_sampler(self, sampler: Sampler) -> "AnyDecoder": ...
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Any, int]: ...
@@ -48,6 +50,9 @@ class AnyDecoder(Protocol):
 
 class Decoder:
     """A target with a drafter: the decoder of callbacks and bench alike. Nothing is kept between calls."""
+
+    batch: int | None = None
+    """Rows that it is built for; None takes any number."""
 
     def __init__(
         self, target: GPT, drafter: Drafter, sampler: Sampler | None = None, accept_rule: AcceptRule = accept

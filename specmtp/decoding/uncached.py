@@ -1,8 +1,9 @@
 """Decoding as the reference experiment does it: no cache, a host that takes part in every round.
 
 Every forward encodes the last ``attention_window`` tokens afresh, standing at positions 0, 1, …: plain decoding slides
-by one, a verification crops context and drafts together. Past the window these are other generators than the sliding
-window's (``window_rule`` crop), and plain and speculative crop differently: exactness holds inside the window only.
+by one, a verification crops context and drafts together; its hidden rows serve the next MTP draft. Past the window they
+are other generators than the sliding window's (``window_rule`` crop), and plain and speculative crop differently:
+exactness holds inside the window only.
 
 Shapes: B rows of equal length, L tokens so far, T tokens of a crop, N = G + 1 places, V symbols.
 """
@@ -26,13 +27,17 @@ from specmtp.nn.mtp import MultiTokenGPT
 
 @dataclass(frozen=True)
 class Text:
-    """All tokens so far, [B, L]: the whole state."""
+    """All tokens so far, and what the last verification left for the MTP modules."""
 
     ids_BL: Tensor
+    hidden_BTD: Tensor | None = None
+    """The target's hidden rows up to the token before the pending one; None where none were computed yet."""
 
 
 class UncachedDecoder:
     """A twin of ``Decoder`` without cache; batches only from one text, and for one round."""
+
+    batch: int | None = None
 
     def __init__(
         self, net: MultiTokenGPT, method: str, gamma: int, sampler: Sampler | None = None, draft: GPT | None = None
@@ -68,17 +73,21 @@ class UncachedDecoder:
 
     def expand(self, state: Text, batch: int) -> Text:
         """The text of one row, copied to so many."""
-        return Text(state.ids_BL.repeat(batch, 1))
+        hidden_BTD = state.hidden_BTD
+        return Text(state.ids_BL.repeat(batch, 1), None if hidden_BTD is None else hidden_BTD.repeat(batch, 1, 1))
 
     def play(self, state: Text, noise: Noise, active_B: Tensor) -> tuple[Text, Round]:
         """One round; the returned state goes on from the first row."""
         ids_BL = state.ids_BL
-        proposal = self._propose(ids_BL, noise.draft_v_BG)
+        proposal = self._propose(state, noise.draft_v_BG)
         drafted_BL = torch.cat([ids_BL, proposal.drafts_BG], 1)
-        logits_BTV = self.target(self._crop(drafted_BL))
-        p_BNV = self.sampler(logits_BTV[:, -self.gamma - 1 :])
+        h_BTD = self.target.hidden(self._crop(drafted_BL))
+        p_BNV = self.sampler(self.target.logits(h_BTD)[:, -self.gamma - 1 :])
         played = emit(p_BNV, proposal, accept(p_BNV, proposal, noise), active_B)
-        return Text(torch.cat([ids_BL[:1], played.emitted_BN[:1, : int(played.count_B[0])]], 1)), played
+        count = int(played.count_B[0])
+        # rows of the pending token and of accepted drafts stay true; those of rejected drafts do not
+        true_rows = h_BTD.shape[1] - self.gamma - 1 + count
+        return Text(torch.cat([ids_BL[:1], played.emitted_BN[:1, :count]], 1), h_BTD[:1, :true_rows]), played
 
     def play_rounds(
         self, state: Text, num_tokens: int, seed: int | None = None, stop_token: int | None = None
@@ -114,11 +123,15 @@ class UncachedDecoder:
     def _crop(self, ids_BL: Tensor) -> Tensor:
         return ids_BL[:, -self.target.config.attention_window :]
 
-    def _propose(self, ids_BL: Tensor, draft_v_BG: Tensor) -> Proposal:
+    def _propose(self, state: Text, draft_v_BG: Tensor) -> Proposal:
+        ids_BL = state.ids_BL
         drafts: list[Tensor] = []
         qs: list[Tensor] = []
         draftable = ids_BL.shape[1] >= 2
-        h_BTD = self.target.hidden(self._crop(ids_BL)[:, :-1]) if self.method == "mtp" and draftable else None
+        h_BTD = None
+        if self.method == "mtp" and draftable:
+            h_BTD = self.target.hidden(self._crop(ids_BL)[:, :-1]) if state.hidden_BTD is None else state.hidden_BTD
+            h_BTD = h_BTD[:, -self.target.config.attention_window + 1 :]
         for i in range(self.gamma):
             if h_BTD is not None:
                 logits_BV, h_BTD = self._mtp(torch.cat([ids_BL, *drafts], 1), h_BTD, i)

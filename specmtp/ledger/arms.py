@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specmtp.checkpoint import Checkpoint
+from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.uncached import UncachedDecoder
+from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 
 PLAIN = "plain"
 METHODS = ("draft", "mtp")
@@ -16,50 +19,78 @@ GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
 """The gammas a drafter has rows for unless told."""
 
 
+BACKENDS = ("eager", "compile")
+"""How rounds are run: op by op, or through torch.compile."""
+UNCACHED = "uncached"
+"""The backend of twins that decode as the reference experiment does."""
+
+
 @dataclass(frozen=True)
 class Arm:
-    """A drafter at a gamma; uncached arms decode as the reference experiment does, greedy ones at temperature 0."""
+    """A drafter at a gamma on a backend; greedy arms decode at temperature 0 whatever the others sample with."""
 
     method: str
     gamma: int
-    uncached: bool = False
+    backend: str = "eager"
+    batch: int = 1
     greedy: bool = False
+
+    @property
+    def uncached(self) -> bool:
+        return self.backend == UNCACHED
 
     @property
     def id(self) -> str:
         name = self.method if self.method == PLAIN else f"{self.method}_g{self.gamma}"
-        return name + "_uncached" * self.uncached + "_greedy" * self.greedy
+        backend = f"_{self.backend}" if self.backend != "eager" else ""
+        return name + backend + (f"_b{self.batch}" if self.batch > 1 else "") + "_greedy" * self.greedy
 
     @property
     def label(self) -> str:
         name = {"mtp": "MTP"}.get(self.method, self.method)
         name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
-        return name + ", uncached" * self.uncached + ", greedy" * self.greedy
+        backend = {"eager": "", "compile": ", compiled", UNCACHED: ", uncached"}[self.backend]
+        batch = f", batch {self.batch}" if self.batch > 1 else ""
+        return name + backend + batch + ", greedy" * self.greedy
 
     @property
-    def baseline(self) -> "Arm":
-        """The plain arm that speed-ups are measured against: of the same window rule and sampling."""
-        return replace(self, method=PLAIN, gamma=0)
-
-    @property
-    def backend(self) -> str:
-        return "uncached" if self.uncached else "eager"
+    def checked_as(self) -> "Arm":
+        """The arm whose exactness checks are this one's: of the same function, whatever it samples with."""
+        return replace(self, greedy=False, batch=self.batch if self.backend == "compile" else 1)
 
     @property
     def window_rule(self) -> str:
         return "crop" if self.uncached else "sliding"
 
+    def is_baseline_of(self, other: "Arm") -> bool:
+        """Whether this is plain decoding under the same conditions: a speed-up is over the fastest such."""
+        own, others = ((arm.window_rule, arm.batch, arm.greedy) for arm in (self, other))
+        return self.method == PLAIN and own == others
+
+
+YARDSTICK = Arm(PLAIN, 0)
+"""Eager plain decoding, which greedy checks compare with."""
+
 
 def choose_arms(
-    methods: Sequence[str], gammas: Iterable[int] | None, uncached: bool = False, greedy: bool = False
+    methods: Sequence[str],
+    gammas: Iterable[int] | None,
+    backends: Sequence[str] = ("eager",),
+    batches: Sequence[int] = (1,),
+    uncached: bool = False,
+    greedy: bool = False,
 ) -> list[Arm]:
-    """plain, then every method at its gammas (its own list, or the given one); then the twins that were asked for."""
+    """plain, then every method at its gammas (its own list, or the given one), on every backend and batch; then twins.
+
+    Twins are of batch 1.
+    """
     arms = [Arm(PLAIN, 0)]
     for method in METHODS:
         if method in methods:
             arms += [Arm(method, gamma) for gamma in (GAMMAS[method] if gammas is None else sorted(set(gammas)))]
-    uncached_twins = [replace(arm, uncached=True) for arm in arms if uncached]
-    return arms + uncached_twins + [replace(arm, greedy=True) for arm in arms if greedy]
+    cached = [replace(arm, backend=backend, batch=batch) for batch in batches for backend in backends for arm in arms]
+    uncached_twins = [replace(arm, backend=UNCACHED) for arm in arms if uncached]
+    return cached + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
 
 
 def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> AnyDecoder:
@@ -67,12 +98,17 @@ def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler
     sampler = Sampler(0) if arm.greedy else sampler
     if arm.uncached:
         return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
+    compiled = arm.backend == "compile"
+    net: Any = FusedMultiTokenGPT(target.net) if compiled else target.net
     drafter: Drafter
     if arm.method == PLAIN:
         drafter = NoDrafter(target.net.gpt.config.vocab_size)
     elif arm.method == "mtp":
-        drafter = MTPDrafter(target.net, arm.gamma)
+        drafter = MTPDrafter(net, arm.gamma)
     else:
         assert draft is not None
-        drafter = DraftModel(draft.net.gpt, arm.gamma)
-    return Decoder(target.net.gpt, drafter, sampler)
+        small: Any = FusedGPT(draft.net.gpt) if compiled else draft.net.gpt
+        drafter = DraftModel(small, arm.gamma)
+    if compiled:
+        return CompiledDecoder(net.gpt, drafter, sampler, batch=arm.batch)
+    return Decoder(net.gpt, drafter, sampler)

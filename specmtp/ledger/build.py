@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from specmtp.analysis.exactness import CAUSAL_LIMIT, causal_difference
+from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
-from specmtp.ledger.arms import PLAIN, Arm, choose_arms, make_decoder
+from specmtp.ledger.arms import PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoder
 from specmtp.ledger.measure import GreedyTask, Progress, forward_seconds, run_checks, time_arms
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
 from specmtp.ledger.provenance import provenance
@@ -37,11 +38,17 @@ class Settings:
     seed: int
     sampler: Sampler
     gammas: list[int] | None
+    backends: list[str]
+    batches: list[int]
     uncached: bool
     greedy: bool
     device: torch.device
     dtype: torch.dtype
     threads: int
+
+    def arms(self, methods: Sequence[str]) -> list[Arm]:
+        """The arms of these methods."""
+        return choose_arms(methods, self.gammas, self.backends, self.batches, self.uncached, self.greedy)
 
     def json(self) -> Json:
         """As plain data."""
@@ -50,9 +57,11 @@ class Settings:
 
 def num_steps(models: Models, settings: Settings) -> int:
     """How often ``build_ledger`` tells its progress."""
-    arms = choose_arms(models.methods, settings.gammas, settings.uncached, settings.greedy)
-    checked = sum(not arm.greedy for arm in arms)
-    return 3 + (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 1) * checked + (1 + settings.repeats) * len(arms)
+    arms = settings.arms(models.methods)
+    checked = {YARDSTICK, *(arm.checked_as for arm in arms)}
+    compiled = sum(arm.backend == "compile" for arm in arms)
+    checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 1) * len(checked)
+    return 3 + compiled + checks + (1 + settings.repeats) * len(arms)
 
 
 def build_ledger(models: Models, settings: Settings, say: Say, progress: Progress) -> Json:
@@ -65,12 +74,19 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     for checkpoint in models.checkpoints:
         checkpoint.net.to(device=settings.device, dtype=settings.dtype)
     target, draft = models.target.net, models.draft.net.gpt if models.draft else None
-    arms = choose_arms(models.methods, settings.gammas, settings.uncached, settings.greedy)
-    decoders = {arm: make_decoder(arm, models.target, models.draft, settings.sampler) for arm in arms}
+    arms = settings.arms(models.methods)
+    needed = dict.fromkeys([YARDSTICK, *arms, *(arm.checked_as for arm in arms)])
+    decoders = {arm: make_decoder(arm, models.target, models.draft, settings.sampler) for arm in needed}
     vocabulary, clock = models.target.vocabulary, clock_for(settings.device)
 
+    for arm, decoder in decoders.items():
+        if isinstance(decoder, CompiledDecoder):
+            progress(f"compiling {arm.label} (half a minute the first time)")
+            with torch.inference_mode(), cpu_threads(settings.threads):
+                decoder.warm_up()
+
     val_N, why_not = validation_ids(models.target)
-    own = own_texts(decoders[Arm(PLAIN, 0)], vocabulary.symbols)
+    own = own_texts(decoders[YARDSTICK], vocabulary.symbols)
     text = check_text(val_N, own)
     if val_N is not None and len(val_N) < LEAST_CHECK_TEXT:
         why_not = f"the validation text has {len(val_N)} of the {LEAST_CHECK_TEXT} characters the checks take"
@@ -79,19 +95,36 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     progress("causal check")
     causal = causal_difference(target.gpt, torch.tensor(text[1000:1064], device=settings.device))
     causal_limit = CAUSAL_LIMIT if settings.dtype == torch.float32 else LOW_PRECISION_CAUSAL_LIMIT
-    checked = {arm: decoder for arm, decoder in decoders.items() if not arm.greedy}
-    checks = run_checks(checked, greedy_tasks(text), sampling_contexts(text), settings.draws, settings.seed, progress)
+    checked = dict.fromkeys(arm.checked_as for arm in arms)
+    checks = run_checks(
+        {arm: decoders[arm] for arm in (YARDSTICK, *checked)},
+        greedy_tasks(text),
+        sampling_contexts(text),
+        settings.draws,
+        settings.seed,
+        settings.threads,
+        progress,
+    )
     progress("acceptance over whole texts")
     texts = {"validation": [] if val_N is None else [val_N.tolist()], "own": [] if settings.sampler.greedy else own}
     exact = {name: exact_acceptance(models, settings.sampler, found) if found else {} for name, found in texts.items()}
     progress("one forward of each network")
     with cpu_threads(settings.threads):
-        costs = forward_seconds(target, draft, clock, settings.uncached)
-        measured = time_arms(decoders, [prompt], settings.tokens, settings.repeats, settings.seed, clock, progress)
+        costs = forward_seconds(target, draft, clock, [*settings.backends, *[UNCACHED] * settings.uncached])
+        measured = time_arms(
+            {arm: decoders[arm] for arm in arms},
+            [prompt],
+            settings.tokens,
+            settings.repeats,
+            settings.seed,
+            clock,
+            progress,
+        )
 
     where = provenance(settings.device, settings.dtype, settings.threads)
-    common = {k: where[k] for k in ("device", "dtype", "threads")} | {"batch": 1, "prompts": 1}
-    rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common)
+    common = {k: where[k] for k in ("device", "dtype", "threads")} | {"prompts": 1}
+    compile_seconds = {arm: d.compile_seconds for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
+    rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, compile_seconds)
     shown = sample_arm(arms, rows)
     corpus = models.target.metrics.get("corpus") or {}
     return {
@@ -107,7 +140,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
             "validation_text_missing": why_not if val_N is None else None,
         },
         "models": models_json(models),
-        "costs": [cost_json(name, seconds, target.gpt.config.attention_window) for name, seconds in costs.items()],
+        "costs": [cost_json(*key, seconds, target.gpt.config.attention_window) for key, seconds in costs.items()],
         "checks": {
             "passed": causal <= causal_limit and all(checks.passed(arm) for arm in arms),
             "causal_max_abs_diff": causal,
@@ -135,11 +168,9 @@ def sample_arm(arms: Sequence[Arm], rows: Sequence[Json]) -> Arm:
     return max(drafted, key=lambda pair: pair[0])[1] if drafted else arms[0]
 
 
-def cost_json(name: str, seconds: float, window: int) -> Json:
+def cost_json(model: str, backend: str, seconds: float, window: int) -> Json:
     """The cost of one forward as plain data; an uncached one encodes a whole window."""
-    model, _, uncached = name.partition("_")
-    backend, tokens = ("uncached", window) if uncached else ("eager", 1)
-    return {"model": model, "backend": backend, "tokens": tokens, "ms": 1000 * seconds}
+    return {"model": model, "backend": backend, "tokens": window if backend == UNCACHED else 1, "ms": 1000 * seconds}
 
 
 def check_text(val_N: Tensor | None, own: list[list[int]]) -> list[int]:

@@ -1,19 +1,24 @@
 """Measures arms: checks first, then the clock, arms in turns."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
+from specmtp.decoding.compiled import unguarded_call
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace
-from specmtp.ledger.arms import PLAIN, Arm
-from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
+from specmtp.ledger.arms import UNCACHED, YARDSTICK, Arm
+from specmtp.ledger.timing import Clock, Sample, cpu_threads, interleave, median_seconds
 from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
+from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
@@ -29,8 +34,8 @@ class Checks:
     sampling: dict[Arm, SamplingCheck] = field(default_factory=dict)
 
     def passed(self, arm: Arm) -> bool:
-        """Whether everything that was checked of an arm held; a greedy arm shares its sampled twin's decoder."""
-        arm = replace(arm, greedy=False)
+        """Whether everything that was checked of an arm, or of the one it is checked as, held."""
+        arm = arm.checked_as
         sampling = self.sampling.get(arm)
         return all(c.passed for c in self.greedy.get(arm, [])) and (sampling is None or sampling.passed)
 
@@ -54,37 +59,53 @@ def run_checks(
     contexts: Sequence[list[int]],
     draws: int,
     seed: int,
+    threads: int,
     progress: Progress,
 ) -> Checks:
     """Greedy identity on every task, then the law of samples, of every arm.
 
     The cached plain arm is the yardstick of the greedy check, and has its own law checked like the others. Uncached
     arms are other generators past the window: they are held to what fits inside it, and to the first context alone.
+    Compiled arms run on as many threads as when they are timed, for which they were compiled; others on all.
     """
+
+    def right_threads(decoder: AnyDecoder) -> AbstractContextManager[None]:
+        return cpu_threads(threads if decoder.batch else torch.get_num_threads())
+
     checks = Checks()
-    yardstick = Arm(PLAIN, 0)
-    window = decoders[yardstick].target.config.attention_window
+    window = decoders[YARDSTICK].target.config.attention_window
     for task in greedy_tasks:
-        plain = decoders[yardstick].with_sampler(Sampler(0))
+        plain = decoders[YARDSTICK].with_sampler(Sampler(0))
         wanted = plain.generate(task.prompts, task.num_tokens, seed).tokens
         for arm, decoder in decoders.items():
             progress(f"greedy {arm.label}, {len(task.prompts)} × {task.num_tokens} tokens")
-            if arm == yardstick or (arm.uncached and not task.fits(window, arm.gamma)):
+            if arm == YARDSTICK or (arm.uncached and not task.fits(window, arm.gamma)):
                 continue
-            found = decoder.with_sampler(Sampler(0)).generate(task.prompts, task.num_tokens, seed).tokens
+            greedy = decoder.with_sampler(Sampler(0))
+            batch = decoder.batch or len(task.prompts)
+            found: list[list[int]] = []
+            with right_threads(decoder):
+                for first in range(0, len(task.prompts), batch):
+                    group = task.prompts[first : first + batch]
+                    filled = group + group[:1] * (batch - len(group))
+                    found += greedy.generate(filled, task.num_tokens, seed).tokens[: len(group)]
             checks.greedy.setdefault(arm, []).append(compare_greedy(plain.target, task.prompts, wanted, found))
     for i, (arm, decoder) in enumerate(decoders.items()):
         progress(f"sampling {arm.label}")
         context, *others = contexts
         if arm.uncached:
             context, others = context[-max(window - arm.gamma, 1) :], []
-        checks.sampling[arm] = check_sampling(decoder, context, rounds_of(arm, draws), seed + i, len(decoders), others)
+        rounds = rounds_of(arm, draws)
+        with right_threads(decoder):
+            checks.sampling[arm] = check_sampling(decoder, context, rounds, seed + i, len(decoders), others)
     return checks
 
 
 def rounds_of(arm: Arm, draws: int) -> int:
-    """Rounds of an arm's sampling check: all for gamma 1, a tenth for others, fewer without a cache (dearer)."""
-    return max(draws // 50 if arm.uncached else draws if arm.gamma == 1 else draws // 10, 1)
+    """Rounds of an arm's sampling check: all for gamma 1, a tenth for others, fewer where a round costs more."""
+    if arm.uncached:
+        return max(draws // 50, 1)
+    return draws if arm.gamma == 1 and arm.backend == "eager" else max(draws // 10, 1)
 
 
 @dataclass
@@ -124,13 +145,15 @@ def time_arms(
     for arm, decoder in decoders.items():
         progress(f"warm-up {arm.label}")
         for prompt in prompts:
-            state, _ = decoder.prefill([prompt])
+            state, _ = decoder.prefill([prompt] * arm.batch)
             decoder.play_rounds(state, num_tokens, seed)
     for repeat, index, arm_id in interleave(list(by_id), repeats, len(prompts), seed):
         arm = by_id[arm_id]
         decoder = decoders[arm]
         progress(f"repeat {repeat + 1} of {repeats}, {arm.label}")
-        (state, forwards), prefill_seconds = clock.time(lambda d=decoder, i=index: d.prefill([prompts[i]]))  # type: ignore[misc]
+        (state, forwards), prefill_seconds = clock.time(
+            lambda d=decoder, i=index, b=arm.batch: d.prefill([prompts[i]] * b)  # type: ignore[misc]
+        )
         rounds, seconds = clock.time(
             lambda d=decoder, s=state, r=repeat: d.play_rounds(s, num_tokens, seed + r)  # type: ignore[misc]
         )
@@ -142,49 +165,85 @@ def time_arms(
 
 @torch.inference_mode()
 def forward_seconds(
-    target: MultiTokenGPT, draft: GPT | None, clock: Clock, uncached: bool = False, repeats: int = 200
-) -> dict[str, float]:
-    """Median seconds of one cached forward of one token, batch 1, head included: of target, draft and MTP module.
+    target: MultiTokenGPT, draft: GPT | None, clock: Clock, backends: Sequence[str] = ("eager",), repeats: int = 200
+) -> dict[tuple[str, str], float]:
+    """Median seconds of one forward at batch 1, head included, by network (target, draft, mtp) and backend.
 
-    With ``uncached`` also those of a whole window without cache, under NAME_uncached.
+    Of one token with a cache; uncached, of a whole window.
     """
-    calls: dict[str, Callable[[], object]] = {}
-    for name, net in (("target", target.gpt), ("draft", draft)):
-        if net is not None:
-            calls[name] = _forward_call(net)
-            if uncached:
-                window = torch.zeros(1, net.config.attention_window, dtype=torch.long, device=net.lm_head.weight.device)
-                calls[f"{name}_uncached"] = partial(net, window)
-    if target.mtp.depth:
-        calls["mtp"] = _mtp_call(target)
-        if uncached:
-            calls["mtp_uncached"] = _uncached_mtp_call(target)
+    calls: dict[tuple[str, str], Callable[[], object]] = {}
+    for backend in backends:
+        calls |= {(name, backend): call for name, call in MAKE_CALLS[backend](target, draft).items()}
     return median_seconds(clock, calls, repeats)
 
 
-def _forward_call(net: GPT) -> Callable[[], object]:
+Calls = dict[str, Callable[[], object]]
+
+
+def _cached_calls(target: Any, draft: Any) -> dict[str, "partial[Tensor]"]:
+    calls = {"target": _forward_call(target.gpt)}
+    if draft is not None:
+        calls["draft"] = _forward_call(draft)
+    if target.mtp.depth:
+        calls["mtp"] = _mtp_call(target)
+    return calls
+
+
+def _compiled_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
+    fused = FusedMultiTokenGPT(target), FusedGPT(draft) if draft else None
+    return {name: unguarded_call(call) for name, call in _cached_calls(*fused).items()}
+
+
+def _uncached_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
+    calls: Calls = {}
+    for name, net in (("target", target.gpt), ("draft", draft)):
+        if net is not None:
+            window = torch.zeros(1, net.config.attention_window, dtype=torch.long, device=net.lm_head.weight.device)
+            calls[name] = partial(net, window)
+    if target.mtp.depth:
+        calls["mtp"] = _uncached_mtp_call(target)
+    return calls
+
+
+def _forward_call(net: Any) -> "partial[Tensor]":
     device, dtype = net.lm_head.weight.device, net.lm_head.weight.dtype
     cache = KVCache.create(net.config, 1, ring_slots(net.config, 1), device, dtype)
     start_B = torch.full((1,), net.config.attention_window, device=device)
     ids_BT = torch.zeros(1, 1, dtype=torch.long, device=device)
-    return lambda: net.logits(net.hidden(ids_BT, cache, cache.geometry(start_B, 1)))
+
+    def forward(ids_BT: Tensor, start_B: Tensor, cache: KVCache) -> Tensor:
+        return net.logits(net.hidden(ids_BT, cache, cache.geometry(start_B, 1)))
+
+    return partial(forward, ids_BT, start_B, cache)
 
 
-def _mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
+def _mtp_call(net: Any) -> "partial[Tensor]":
     gpt = net.gpt
     device, dtype = gpt.lm_head.weight.device, gpt.lm_head.weight.dtype
     cache = KVCache.create(gpt.config, 1, ring_slots(gpt.config, 1, 1), device, dtype, num_layers=1)
     start_B = torch.full((1,), gpt.config.attention_window, device=device)
     ids_BT = torch.zeros(1, 1, dtype=torch.long, device=device)
     h_BTD = torch.zeros(1, 1, gpt.config.d_model, device=device, dtype=dtype)
-    return lambda: gpt.logits(
-        net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), cache.geometry(start_B, 1), cache.layer(0))
-    )
+
+    def forward(h_BTD: Tensor, ids_BT: Tensor, start_B: Tensor, cache: KVCache) -> Tensor:
+        geometry = cache.geometry(start_B, 1)
+        return gpt.logits(net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), geometry, cache.layer(0)))
+
+    return partial(forward, h_BTD, ids_BT, start_B, cache)
 
 
 def _uncached_mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
-    """An MTP draft as the reference makes it: the trunk's hidden rows of a window anew, then the module."""
-    gpt = net.gpt
-    ids_BT = torch.zeros(1, gpt.config.attention_window - 1, dtype=torch.long, device=gpt.lm_head.weight.device)
-    geometry = causal_geometry(ids_BT.shape[1], gpt.config, ids_BT.device)
-    return lambda: gpt.logits(net.mtp.at(1)(gpt.hidden(ids_BT), gpt.embed_tokens(ids_BT), geometry)[:, -1:])
+    """An MTP draft as the reference makes it: the module over the hidden rows of a window."""
+    gpt, rows = net.gpt, net.gpt.config.attention_window - 1
+    device, dtype = gpt.lm_head.weight.device, gpt.lm_head.weight.dtype
+    ids_BT = torch.zeros(1, rows, dtype=torch.long, device=device)
+    h_BTD = torch.zeros(1, rows, gpt.config.d_model, device=device, dtype=dtype)
+    geometry = causal_geometry(rows, gpt.config, device)
+    return lambda: gpt.logits(net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), geometry)[:, -1:])
+
+
+MAKE_CALLS: dict[str, Callable[[Any, Any], Mapping[str, Callable[[], object]]]] = {
+    "eager": _cached_calls,
+    "compile": _compiled_calls,
+    UNCACHED: _uncached_calls,
+}

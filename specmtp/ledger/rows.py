@@ -29,33 +29,36 @@ HEADERS = (
 def make_rows(
     measured: Mapping[Arm, Measured],
     checks: Checks,
-    costs: Mapping[str, float],
+    costs: Mapping[tuple[str, str], float],
     exact: Mapping[str, ByMethod],
     num_tokens: int,
     sampler: Sampler,
     common: Json,
+    compile_seconds: Mapping[Arm, float],
 ) -> list[Json]:
     """One row an arm, in the order of the arms.
 
     Args:
         measured: traces and timings.
         checks: an arm whose checks did not hold has no speed-up.
-        costs: seconds of one forward by network: target, draft, mtp.
+        costs: seconds of one forward by network (target, draft, mtp) and backend.
         exact: agreement of target and drafter over whole texts (validation, own), by method and sampler.
         num_tokens: the budget of a generation.
         sampler: what was sampled with.
         common: columns that are the same for all rows (device, dtype, threads, …).
+        compile_seconds: what compiling took, or reading the graph from the cache, of arms that are compiled.
     """
     rows = []
     for arm, result in measured.items():
         counts = result.counts
         alpha = counts.acceptance_rate
         sampled = replace(sampler, temperature=0.0) if arm.greedy else sampler
-        suffix = "_uncached" if arm.uncached else ""
-        c = costs[arm.method + suffix] / costs["target" + suffix] if arm.method + suffix in costs else None
+        cost, target_cost = (costs.get((name, arm.backend)) for name in (arm.method, "target"))
+        c = cost / target_cost if cost and target_cost else None
         seconds = [s.seconds for s in result.samples]
         spread = Spread.of(seconds)
-        baseline = {(s.repeat, s.prompt): s.seconds for s in measured[arm.baseline].samples}
+        baseline_arm = fastest_plain(measured, arm)
+        baseline = {(s.repeat, s.prompt): s.seconds for s in measured[baseline_arm].samples}
         speedup = paired_ratio([baseline[s.repeat, s.prompt] for s in result.samples], seconds)
         rows.append(
             {
@@ -68,11 +71,12 @@ def make_rows(
                 "window_rule": arm.window_rule,
                 "lossless": True,
                 **common,
+                "batch": arm.batch,
                 "temperature": sampled.temperature,
                 "top_k": sampled.top_k,
                 "top_p": sampled.top_p,
                 "tokens": num_tokens,
-                "generations": len(result.samples),
+                "generations": len(result.samples) * arm.batch,
                 "rounds": counts.rounds,
                 "target_forwards": counts.target_forwards,
                 "prefill_forwards": result.prefill_forwards,
@@ -93,14 +97,21 @@ def make_rows(
                 "theory_speedup": theoretical_speedup(alpha, arm.gamma, c),
                 "seconds": {**asdict(spread), "samples": seconds},
                 "prefill_seconds": Spread.of([s.prefill_seconds for s in result.samples]).median,
-                "ms_per_token": 1000 * spread.median / num_tokens if num_tokens else None,
+                "compile_seconds": compile_seconds.get(arm),
+                "ms_per_token": 1000 * spread.median / (num_tokens * arm.batch),
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta,
-                "speedup": speedup_json(speedup, arm.baseline.id) if checks.passed(arm) else None,
+                "speedup": speedup_json(speedup, baseline_arm.id) if checks.passed(arm) else None,
                 "waterfall": None,
             }
         )
     return rows
+
+
+def fastest_plain(measured: Mapping[Arm, Measured], arm: Arm) -> Arm:
+    """What an arm's speed-up is over: of the plain arms with its window rule and sampling, the one of lowest median."""
+    plain = [other for other in measured if other.is_baseline_of(arm)]
+    return min(plain, key=lambda other: Spread.of([s.seconds for s in measured[other].samples]).median)
 
 
 def _alpha_exact(exact: Mapping[str, ByMethod], text: str, arm: Arm, sampler: Sampler) -> float | None:
@@ -186,7 +197,7 @@ def cells(row: Json) -> list[str]:
     speedup = row["speedup"]
     if speedup is None:
         measured = "not exact"
-    elif row["method"] == PLAIN:
+    elif row["id"] == speedup["baseline"]:
         measured = "1"
     elif speedup["low"] is None:
         measured = f"{speedup['median']:.2f} (single run)"
@@ -214,7 +225,8 @@ def _number(value: float | None, digits: int) -> str:
 def verdict_line(rows: Sequence[Json]) -> str:
     """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
     label = {row["id"]: row["label"] for row in rows}
-    timed = [row for row in rows if row["speedup"] and row["speedup"]["baseline"] == PLAIN and row["method"] != PLAIN]
+    shown = [row for row in rows if not row["id"].endswith(("_uncached", "_greedy"))]
+    timed = [row for row in shown if row["speedup"] and row["method"] != PLAIN]
     faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
     slower = [label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower"]
     if faster:

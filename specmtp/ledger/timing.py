@@ -6,7 +6,7 @@ elsewhere. All times are seconds.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import torch
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=Hashable)
 
 
 class Clock(Protocol):
@@ -102,13 +103,13 @@ def interleave(arms: Sequence[str], repeats: int, prompts: int, seed: int) -> li
 
 
 def median_seconds(
-    clock: Clock, calls: dict[str, Callable[[], object]], repeats: int, warmup: int = 3
-) -> dict[str, float]:
+    clock: Clock, calls: Mapping[Name, Callable[[], object]], repeats: int, warmup: int = 3
+) -> dict[Name, float]:
     """The median seconds of each of several calls, timed in turns after so many untimed ones."""
     for call in calls.values():
         for _ in range(warmup):
             call()
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+    samples: dict[Name, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             samples[name].append(clock.time(call)[1])

@@ -13,9 +13,12 @@ from specmtp.report.reference import comparison_table, figures_table
 
 
 def markdown_table(ledger: dict[str, Any]) -> str:
-    """The machine's line and the cached rows as sampled (no twins); forwards are of one generation on average."""
+    """The machine's line and the rows of the fastest backend; forwards are of one generation on average."""
     where = ledger["provenance"]
-    rows = [row for row in ledger["rows"] if not row["id"].endswith(("_uncached", "_greedy"))]
+    by_id = {row["id"]: row for row in ledger["rows"]}
+    fastest = by_id[ledger["rows"][0]["speedup"]["baseline"]]
+    alike = ("backend", "batch", "temperature")
+    rows = [row for row in ledger["rows"] if all(row[k] == fastest[k] for k in alike)]
     lines = [
         f"{where['device_name']} ({where['device']}, {where['dtype']}, {where['threads']} thread(s), "
         f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`, "

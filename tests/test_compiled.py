@@ -1,0 +1,88 @@
+"""Compiled rounds: the same tokens as eager ones under the same noise. Four graphs, compiled once for the module."""
+
+import shutil
+
+import pytest
+import torch
+from conftest import small_draft, small_target
+
+from specmtp.analysis.sampling_check import check_sampling
+from specmtp.decoding.compiled import CompiledDecoder
+from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
+from specmtp.decoding.loop import Decoder
+from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.sampling import Sampler
+from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
+
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3]]
+
+
+def drafter(kind: str, net, draft) -> Drafter:  # type: ignore[no-untyped-def]
+    return {"plain": lambda: NoDrafter(13), "draft": lambda: DraftModel(draft, 3), "mtp": lambda: MTPDrafter(net, 3)}[
+        kind
+    ]()
+
+
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, tuple[Decoder, CompiledDecoder]]:
+    """Eager and compiled decoders by drafter; the one called batch takes three rows."""
+    found = {}
+    for name in ("plain", "draft", "mtp", "batch"):
+        kind, batch = ("draft", 3) if name == "batch" else (name, 1)
+        net, draft = small_target(depth=2), small_draft()
+        fused, small = FusedMultiTokenGPT(net), FusedGPT(draft)
+        found[name] = (
+            Decoder(net.gpt, drafter(kind, net, draft), Sampler()),
+            CompiledDecoder(fused.gpt, drafter(kind, fused, small), Sampler(), batch=batch),  # type: ignore[arg-type]
+        )
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():  # type: ignore[no-untyped-def]
+    with torch.inference_mode():
+        yield
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0, 0.6])
+@pytest.mark.parametrize("kind", ["plain", "draft", "mtp"])
+def test_same_noise_same_tokens(pairs: dict, kind: str, temperature: float) -> None:
+    eager, compiled = (decoder.with_sampler(Sampler(temperature)) for decoder in pairs[kind])
+    for seed, prompt in enumerate(PROMPTS):
+        one, two = eager.generate([prompt], 300, seed), compiled.generate([prompt], 300, seed)
+        assert one.tokens == two.tokens
+        assert one.trace.counts().histogram == two.trace.counts().histogram
+        stopped = [d.generate([prompt], 60, seed, stop_token=3).tokens for d in (eager, compiled)]
+        assert stopped[0] == stopped[1]
+
+
+def test_rows_of_a_compiled_batch_are_their_own_runs(pairs: dict) -> None:
+    """Rows of a batch draw from (seed, row): row 0 has a batch of one's noise, the others follow the eager batch."""
+    eager, compiled = pairs["batch"]
+    texts = compiled.generate(PROMPTS, 200, 5).tokens
+    assert texts == eager.generate(PROMPTS, 200, 5).tokens
+    assert texts[0] == pairs["draft"][1].generate(PROMPTS[:1], 200, 5).tokens[0]
+
+
+@pytest.mark.parametrize("kind", ["draft", "mtp"])
+def test_the_law_holds_and_a_wrong_decoder_is_seen(pairs: dict, kind: str) -> None:
+    compiled = pairs[kind][1]
+    contexts = torch.randint(13, (20, 9), generator=torch.Generator().manual_seed(0)).tolist()
+    assert check_sampling(compiled, PROMPTS[2], 3000, 0, num_checks=4, others=contexts).passed
+
+
+def test_what_it_was_not_compiled_for_is_refused(pairs: dict) -> None:
+    with pytest.raises(ValueError, match="compiled for a batch of 3, got 1"):
+        pairs["batch"][1].prefill([[1]])
+    with pytest.raises(ValueError, match="whole number from 0"):
+        pairs["plain"][1].generate([[1]], -1)
+
+
+def test_fused_networks_are_the_same_function() -> None:
+    net = small_target(depth=2)
+    fused = FusedMultiTokenGPT(net)
+    for kind in ("plain", "mtp"):
+        one = Decoder(net.gpt, drafter(kind, net, None), Sampler(0)).generate(PROMPTS, 200).tokens
+        two = Decoder(fused.gpt, drafter(kind, fused, None), Sampler(0)).generate(PROMPTS, 200).tokens  # type: ignore[arg-type]
+        assert one == two
