@@ -150,7 +150,7 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
     """Table, coloured sample and verdict."""
     where = ledger["provenance"]
     title = (
-        f"{where['device_name']} ({where['device']}), {options.dtype}, {options.threads} thread(s), eager, batch 1\n"
+        f"{where['device_name']} ({where['device']}), {options.dtype}, {options.threads} thread(s)\n"
         f"{options.tokens} tokens after {where['prompt']!r}, temperature {options.temperature:g}, "
         f"medians of {options.repeats} repeats, 95 % intervals"
     )

@@ -517,7 +517,7 @@ def test_compiled_rows_share_the_fastest_baseline(tmp_path: Path, models: dict) 
     assert {r["speedup"]["baseline"] for r in rows.values()} == {fastest}
     assert rows["draft_g3"]["histogram"] == rows["draft_g3_compile"]["histogram"]  # the same noise, the same rounds
     assert rows["plain"]["compile_seconds"] is None and rows["plain_compile"]["compile_seconds"] > 0
-    assert rows["draft_g3_compile"]["c"] > 0 and rows["draft_g3_compile"]["checks_passed"]
+    assert 0 < rows["draft_g3_compile"]["c"] < 1 and rows["draft_g3_compile"]["checks_passed"]
     assert len(ledger["checks"]["sampling"]) == 4
 
 

@@ -6,7 +6,7 @@ Shapes: B rows, G drafts (gamma).
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -153,18 +153,10 @@ class CompiledDecoder(Decoder):
         return torch.tensor(float(self.sampler.temperature), device=self.target.lm_head.weight.device)
 
 
-def unguarded_call(call: "partial[Tensor]") -> Callable[[], object]:
-    """A compiled twin of a call that always has the same arguments; guards are skipped after the first time."""
-    graph = compiled(fresh(call.func))
-    warm = False
-
-    def twin() -> object:
-        nonlocal warm
-        with unguarded() if warm else nullcontext():
-            result = graph(*call.args)
-        warm = True
-        return result
-
+def compiled_call(call: "partial[Tensor]") -> Callable[[], object]:
+    """A compiled twin of a call that always has the same arguments; compiled now, so that guards can be left out."""
+    twin = partial(compiled(fresh(call.func)), *call.args)
+    twin()
     return twin
 
 

@@ -93,9 +93,17 @@ def choose_arms(
     return cached + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
 
 
+def make_decoders(
+    arms: Sequence[Arm], target: Checkpoint, draft: Checkpoint | None, sampler: Sampler
+) -> dict[Arm, AnyDecoder]:
+    """The decoders of arms; a greedy arm is its sampled twin at temperature 0, with the twin's graph if compiled."""
+    decoders = {arm: make_decoder(arm, target, draft, sampler) for arm in dict.fromkeys(arms) if not arm.greedy}
+    greedy = {arm: decoders[replace(arm, greedy=False)].with_sampler(Sampler(0)) for arm in arms if arm.greedy}
+    return decoders | greedy
+
+
 def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> AnyDecoder:
-    """The decoder of an arm; a greedy arm's own sampler goes before the given one."""
-    sampler = Sampler(0) if arm.greedy else sampler
+    """The decoder of an arm."""
     if arm.uncached:
         return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
     compiled = arm.backend == "compile"

@@ -10,7 +10,7 @@ from specmtp.analysis.exactness import CAUSAL_LIMIT, causal_difference
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
-from specmtp.ledger.arms import PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoder
+from specmtp.ledger.arms import PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
 from specmtp.ledger.measure import GreedyTask, Progress, forward_seconds, run_checks, time_arms
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
 from specmtp.ledger.provenance import provenance
@@ -75,8 +75,8 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         checkpoint.net.to(device=settings.device, dtype=settings.dtype)
     target, draft = models.target.net, models.draft.net.gpt if models.draft else None
     arms = settings.arms(models.methods)
-    needed = dict.fromkeys([YARDSTICK, *arms, *(arm.checked_as for arm in arms)])
-    decoders = {arm: make_decoder(arm, models.target, models.draft, settings.sampler) for arm in needed}
+    checked = list(dict.fromkeys([YARDSTICK, *(arm.checked_as for arm in arms)]))
+    decoders = make_decoders([*checked, *arms], models.target, models.draft, settings.sampler)
     vocabulary, clock = models.target.vocabulary, clock_for(settings.device)
 
     for arm, decoder in decoders.items():
@@ -95,9 +95,8 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     progress("causal check")
     causal = causal_difference(target.gpt, torch.tensor(text[1000:1064], device=settings.device))
     causal_limit = CAUSAL_LIMIT if settings.dtype == torch.float32 else LOW_PRECISION_CAUSAL_LIMIT
-    checked = dict.fromkeys(arm.checked_as for arm in arms)
     checks = run_checks(
-        {arm: decoders[arm] for arm in (YARDSTICK, *checked)},
+        {arm: decoders[arm] for arm in checked},
         greedy_tasks(text),
         sampling_contexts(text),
         settings.draws,
