@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_bench import inflated
+from wrong_decoders import OffByOne, OtherTemperature, inflated
 
 import bench
 from specmtp.analysis.exactness import compare_greedy
 from specmtp.analysis.sampling_check import check_sampling
 from specmtp.checkpoint import Checkpoint, load
-from specmtp.decoding.accept import Proposal
-from specmtp.decoding.drafters import DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.sampling import Sampler
-from specmtp.decoding.state import State
 from specmtp.ledger.arms import Arm, make_decoder
 from specmtp.pretrained import FOLDER, SUMS, verified
 
@@ -66,25 +63,6 @@ def test_exact_on_trained_weights(trained: tuple[Checkpoint, Checkpoint], arm: A
         assert compare_greedy(target.net.gpt, prompts, *texts).passed
         check = check_sampling(decoder.with_sampler(Sampler()), prompts[2], 20_000, seed=0, num_checks=5)
     assert check.passed, check
-
-
-class OffByOne(Decoder):
-    """Its target's cache stands one slot off after the prefill."""
-
-    def prefill(self, prompts: Any) -> tuple[State, int]:
-        state, forwards = super().prefill(prompts)
-        for ring in (*state.cache.keys, *state.cache.values):
-            ring.copy_(ring.roll(1, 2))
-        return state, forwards
-
-
-class OtherTemperature(DraftModel):
-    """Drafts are drawn as they should, and scored as if at temperature 1.25."""
-
-    def propose(self, state: State, sampler: Sampler, draft_v_BG: torch.Tensor) -> Proposal:
-        right = super().propose(state, sampler, draft_v_BG)
-        q_BGV = right.q_BGV.pow(0.8)
-        return Proposal(right.drafts_BG, q_BGV / q_BGV.sum(-1, keepdim=True), right.num_drafts_B)
 
 
 def inflated_ratio(target: Any, drafter: Any, sampler: Any) -> Decoder:
