@@ -16,7 +16,7 @@ from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logit
 from specmtp.checkpoint import find_newest, load
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.data.windows import PAD, validation_windows
+from specmtp.data.windows import PAD, VALIDATION_BLOCK, validation_windows
 from specmtp.decoding.drafters import Drafter, DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
@@ -26,8 +26,8 @@ from specmtp.decoding.trace import ACCEPTED, RESAMPLED, Counts, Trace
 from specmtp.nn.gpt import GPT
 
 PROMPT_TOKENS = 16
-LADDER_WINDOWS, LADDER_BLOCK = 256, 64
-"""Windows of the validation text, evenly spaced, and their characters: alpha_exact ± 0.002 beside 2 s of decoding."""
+LADDER_WINDOWS = 256
+"""Windows of the validation text, evenly spaced: alpha_exact ± 0.002."""
 
 
 class DecodingCallback(Callback, ABC):
@@ -130,7 +130,7 @@ class DecodingCallback(Callback, ABC):
 
     def _validation_windows(self, trainer: Trainer) -> Tensor:
         """This process's share of windows spread evenly over the validation text, [B, W]."""
-        windows_BW = validation_windows(trainer.datamodule.parts[1], LADDER_BLOCK)  # type: ignore[attr-defined]
+        windows_BW = validation_windows(trainer.datamodule.parts[1], VALIDATION_BLOCK)  # type: ignore[attr-defined]
         spread_BW = windows_BW[:: -(-len(windows_BW) // LADDER_WINDOWS)]
         return spread_BW[trainer.global_rank :: trainer.world_size]
 

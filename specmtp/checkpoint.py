@@ -4,7 +4,6 @@ A training checkpoint carries an entry ``specmtp`` of plain data (role, vocabula
 is read here is that entry and the weights, never a pickled object.
 """
 
-import hashlib
 import json
 import pickle
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from specmtp.data.corpus import file_sha256
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.nn.config import GPTConfig
 from specmtp.nn.mtp import MultiTokenGPT
@@ -103,8 +103,7 @@ def _open(path: Path, raw: dict[str, Any], entry: dict[str, Any], with_mtp: bool
     if broken := [name for name, value in net.state_dict().items() if not value.isfinite().all()]:
         raise ValueError(f"{path} holds weights that are not finite ({broken[0]}): its training had diverged")
     net.eval().requires_grad_(False)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Checkpoint(path, entry["role"], vocabulary, net, int(raw["global_step"]), sha256, tuple(notes))
+    return Checkpoint(path, entry["role"], vocabulary, net, int(raw["global_step"]), file_sha256(path), tuple(notes))
 
 
 def find_newest(runs: Path, role: Role, vocabulary: Vocabulary | None = None) -> Path | None:

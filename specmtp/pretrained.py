@@ -4,7 +4,6 @@ A folder of runs like any other, of weights only: NAME/metrics.json, NAME/checkp
 sha256sum writes it), which every file is held against before it is opened.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from jsonargparse import auto_cli
 
 from specmtp.checkpoint import load, read_metrics
+from specmtp.data.corpus import file_sha256
 from specmtp.errors import one_line_errors
 
 FOLDER = Path(__file__).parent.parent / "pretrained"
@@ -33,7 +33,7 @@ def verified(folder: Path = FOLDER) -> Path:
         file = folder / name
         if not file.is_file():
             raise ValueError(f"{file} is missing: restore it with git checkout, or clone anew")
-        if hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
+        if file_sha256(file) != sha256:
             raise ValueError(f"{file} is damaged, its SHA-256 is not the one in {SUMS}: restore it with git checkout")
     return folder
 
@@ -77,7 +77,7 @@ def publish(target: str, draft: str, control: str | None = None, folder: str = "
             kept = {key: raw[key] for key in ("specmtp", "global_step", "state_dict")}
             torch.save(kept, to / "checkpoints" / "last.ckpt")
     files = sorted(f for f in Path(folder).rglob("*") if f.is_file() and f.name != SUMS)
-    lines = [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(folder).as_posix()}" for f in files]
+    lines = [f"{file_sha256(f)}  {f.relative_to(folder).as_posix()}" for f in files]
     (Path(folder) / SUMS).write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specmtp.data.seeding import mix
-from specmtp.decoding.loop import AnyDecoder
+from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.round import Round
 from specmtp.decoding.trace import Counts, Trace
@@ -147,8 +147,8 @@ def preferred_p_value(decoder: AnyDecoder, contexts: Sequence[list[int]], draws:
     active_B = torch.ones(batch, dtype=torch.bool, device=device)
     generator = torch.Generator(device=device).manual_seed(mix(seed, len(contexts)))
     excess, variance, places = 0.0, 0.0, 0
-    for first in range(0, len(contexts) - batch + 1, batch):
-        state, _ = decoder.prefill(contexts[first : first + batch])
+    for group in filled_batches(contexts, batch):
+        state, _ = decoder.prefill(group)
         for _ in range(-(-draws // len(contexts))):
             uniform = torch.rand(batch, 2 * decoder.gamma + 1, generator=generator, device=device)
             _, played = decoder.play(state, Noise.split(uniform), active_B)

@@ -82,11 +82,11 @@ def _tinyshakespeare(download: bool) -> Corpus:
     """Tiny Shakespeare from $SPECMTP_DATA, else the cache, else downloaded once into the cache."""
     given = os.environ.get("SPECMTP_DATA")
     if given and (file := Path(given) / "tinyshakespeare.txt").exists():
-        if _file_sha256(file) != TINYSHAKESPEARE_SHA256:
+        if file_sha256(file) != TINYSHAKESPEARE_SHA256:
             raise ValueError(f"{file} is not Tiny Shakespeare (its SHA-256 differs): replace it or unset SPECMTP_DATA")
         return Corpus("tinyshakespeare", read_text(file), str(file))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specmtp" / "tinyshakespeare.txt"
-    if not cache.exists() or _file_sha256(cache) != TINYSHAKESPEARE_SHA256:
+    if not cache.exists() or file_sha256(cache) != TINYSHAKESPEARE_SHA256:
         if not download:
             raise ValueError(f"Tiny Shakespeare is not on this machine: {WAYS_OUT}")
         _download(cache)
@@ -108,7 +108,8 @@ def _download(file: Path) -> None:
         ) from error
 
 
-def _file_sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
+    """The SHA-256 of a file's bytes, hexadecimal."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 

@@ -10,10 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from specmtp.data.corpus import Corpus, load_corpus
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.data.windows import num_starts, training_windows, validation_windows
-
-VALIDATION_BLOCK = 64
-"""Characters a validation window, whatever block the model trains with: longer windows alone lower the loss."""
+from specmtp.data.windows import VALIDATION_BLOCK, num_starts, training_windows, validation_windows
 
 
 class TextDataModule(LightningDataModule):

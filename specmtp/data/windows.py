@@ -8,6 +8,8 @@ from torch import Tensor
 
 from specmtp.data.seeding import mix
 
+VALIDATION_BLOCK = 64
+"""Characters a validation window, whatever block the model trains with: longer windows alone lower the loss."""
 PAD = -100
 """Fills the last validation window; a padded target has no loss term (cross_entropy's default ignore_index)."""
 

@@ -197,6 +197,17 @@ class Decoder:
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
+def filled_batches(prompts: Sequence[list[int]], batch: int) -> Iterator[list[list[int]]]:
+    """Prompts in groups of a size, the last one filled up with its first prompt.
+
+    >>> list(filled_batches([[1], [2], [3]], 2))
+    [[[1], [2]], [[3], [3]]]
+    """
+    for first in range(0, len(prompts), batch):
+        group = list(prompts[first : first + batch])
+        yield group + group[:1] * (batch - len(group))
+
+
 def check_budget(num_tokens: int) -> None:
     """
     Raises:

@@ -6,14 +6,14 @@ from dataclasses import replace
 import torch
 
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
-from specmtp.data.windows import validation_windows
+from specmtp.data.windows import VALIDATION_BLOCK, validation_windows
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.models import Models
 from specmtp.ledger.rows import ByMethod, Json
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
-BLOCK, BATCH = 64, 128
+BATCH = 128
 OWN_ROWS, OWN_TOKENS = 64, 129
 """The target's own text: so many samples of two windows each."""
 
@@ -29,7 +29,7 @@ def exact_acceptance(models: Models, sampler: Sampler, texts: Sequence[list[int]
     """First-draft agreement over all positions of texts, by drafter: once as sampled, once a temperature."""
     samplers = {sampler, *(replace(sampler, temperature=t) for t in TEMPERATURES)}
     target, draft = models.target.net, models.draft
-    windows_BW = torch.cat([validation_windows(torch.tensor(text), BLOCK) for text in texts])
+    windows_BW = torch.cat([validation_windows(torch.tensor(text), VALIDATION_BLOCK) for text in texts])
     found: dict[str, dict[Sampler, Agreement]] = {}
     for batch_BW in windows_BW.to(target.gpt.lm_head.weight.device).split(BATCH):
         pairs = paired_logits(target, draft.net.gpt if draft else None, batch_BW)

@@ -17,8 +17,6 @@ PLAIN = "plain"
 METHODS = ("draft", "mtp")
 GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
 """The gammas a drafter has rows for unless told."""
-
-
 BACKENDS = ("eager", "compile")
 """How rounds are run: op by op, or through torch.compile."""
 UNCACHED = "uncached"

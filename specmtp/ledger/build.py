@@ -93,12 +93,13 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     if why_not:
         say(f"note: {why_not}; the checks use the model's own text instead")
     progress("causal check")
+    contexts = sampling_contexts(text)
     causal = causal_difference(target.gpt, torch.tensor(text[1000:1064], device=settings.device))
     causal_limit = CAUSAL_LIMIT if settings.dtype == torch.float32 else LOW_PRECISION_CAUSAL_LIMIT
     checks = run_checks(
         {arm: decoders[arm] for arm in checked},
         greedy_tasks(text),
-        sampling_contexts(text),
+        contexts,
         settings.draws,
         settings.seed,
         settings.threads,
@@ -124,7 +125,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     common = {k: where[k] for k in ("device", "dtype", "threads")} | {"prompts": 1}
     compile_seconds = {arm: d.compile_seconds for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
     rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, compile_seconds)
-    shown = sample_arm(arms, rows)
+    shown, trained = sample_arm(arms, rows), models_json(models)
     corpus = models.target.metrics.get("corpus") or {}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -138,7 +139,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
             "corpus": {k: corpus.get(k) for k in ("name", "sha256")},
             "validation_text_missing": why_not if val_N is None else None,
         },
-        "models": models_json(models),
+        "models": trained,
         "costs": [cost_json(*key, seconds, target.gpt.config.attention_window) for key, seconds in costs.items()],
         "checks": {
             "passed": causal <= causal_limit and all(checks.passed(arm) for arm in arms),
@@ -146,10 +147,10 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
             "causal_limit": causal_limit,
             "greedy": [greedy_json(arm, check) for arm, found in checks.greedy.items() for check in found],
             "sampling": [
-                sampling_json(arm, check, vocabulary.symbols, vocabulary.decode(sampling_contexts(text)[0]))
+                sampling_json(arm, check, vocabulary.symbols, vocabulary.decode(contexts[0]))
                 for arm, check in checks.sampling.items()
             ],
-            "mtp_effect": mtp_effect(models),
+            "mtp_effect": mtp_effect(trained),
             "joint": None,
         },
         "rows": rows,

@@ -12,7 +12,7 @@ from torch import Tensor
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
 from specmtp.decoding.compiled import compiled_call, unguarded
-from specmtp.decoding.loop import AnyDecoder
+from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace
 from specmtp.ledger.arms import UNCACHED, YARDSTICK, Arm
@@ -85,10 +85,9 @@ def run_checks(
             batch = decoder.batch or len(task.prompts)
             found: list[list[int]] = []
             with right_threads(decoder):
-                for first in range(0, len(task.prompts), batch):
-                    group = task.prompts[first : first + batch]
-                    filled = group + group[:1] * (batch - len(group))
-                    found += greedy.generate(filled, task.num_tokens, seed).tokens[: len(group)]
+                for group in filled_batches(task.prompts, batch):
+                    found += greedy.generate(group, task.num_tokens, seed).tokens
+            found = found[: len(task.prompts)]
             checks.greedy.setdefault(arm, []).append(compare_greedy(plain.target, task.prompts, wanted, found))
     for i, (arm, decoder) in enumerate(decoders.items()):
         progress(f"sampling {arm.label}")

@@ -1,6 +1,5 @@
 """Which models a bench compares: found, checked against each other, described."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
-from specmtp.data.corpus import CORPORA, load_corpus
+from specmtp.data.corpus import CORPORA, file_sha256, load_corpus
 from specmtp.ledger.arms import METHODS
 from specmtp.ledger.rows import Json
 
@@ -163,9 +162,12 @@ def models_json(models: Models) -> Json:
     }
 
 
-def mtp_effect(models: Models) -> Json | None:
-    """Validation loss of the target with the MTP loss and without it, after as many steps; None without a control."""
-    found = models_json(models)
+def mtp_effect(found: Json) -> Json | None:
+    """Validation loss of the target with the MTP loss and without it, after as many steps; None without a control.
+
+    Args:
+        found: as of ``models_json``.
+    """
     with_mtp, without = (found[name]["val_loss"] if found[name] else None for name in ("target", "control"))
     if with_mtp is None or without is None:
         return None
@@ -185,11 +187,11 @@ def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -
 
 def _control_json(run: Path, step: int) -> Json:
     metrics = read_metrics(run / "metrics.json")
-    file = next((f for f in (run / "checkpoints" / "last.ckpt",) if f.is_file()), None)
+    file = run / "checkpoints" / "last.ckpt"
     return {
         "role": "control",
         "path": str(run),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest() if file else None,
+        "sha256": file_sha256(file) if file.is_file() else None,
         "vocabulary": None,
         "parameters": metrics["parameters"]["gpt"],
         **_training_json(metrics, step, "main"),

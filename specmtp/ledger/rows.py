@@ -205,20 +205,21 @@ def cells(row: Json) -> list[str]:
         measured = f"{speedup['median']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]"
     return [
         row["label"],
-        _number(row["target_forwards"] / row["generations"], 0),
-        _number(row["draft_forwards"] / row["generations"], 0),
-        _number(row["tokens_per_target_forward"], 3),
-        _number(row["alpha"], 3),
-        _number(row["alpha_minpq"], 3),
-        _number(row["expected_tokens"], 3),
-        _number(row["c"], 2),
-        _number(row["theory_speedup"], 2),
-        _number(row["ms_per_token"], 3),
+        number(row["target_forwards"] / row["generations"], 0),
+        number(row["draft_forwards"] / row["generations"], 0),
+        number(row["tokens_per_target_forward"], 3),
+        number(row["alpha"], 3),
+        number(row["alpha_minpq"], 3),
+        number(row["expected_tokens"], 3),
+        number(row["c"], 2),
+        number(row["theory_speedup"], 2),
+        number(row["ms_per_token"], 3),
         measured,
     ]
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
+    """A number as the tables show it; a dash where it is missing."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 

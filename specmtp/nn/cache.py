@@ -7,7 +7,6 @@ The cache holds no length. Whoever decodes knows how many tokens are committed a
 rollback is a smaller start, and nothing is cleared: stale slots are overwritten before any mask can see them.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -40,8 +39,9 @@ def rotary_angles(position_BT: Tensor, config: GPTConfig) -> tuple[Tensor, Tenso
     """
     device = position_BT.device
     exact = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
-    exponent_E = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device=exact) / config.head_dim
-    frequency_E = torch.exp(-math.log(config.rope_base) * exponent_E)  # exp: a compiler keeps it and what follows
+    frequency_E = config.rope_base ** (
+        -torch.arange(0, config.head_dim, 2, dtype=torch.float64, device=exact) / config.head_dim
+    )
     angle_BTE = position_BT.to(exact)[..., None] * frequency_E
     angle_BTE = torch.cat([angle_BTE, angle_BTE], -1)
     return angle_BTE.cos().float().to(device), angle_BTE.sin().float().to(device)

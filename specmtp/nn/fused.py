@@ -1,8 +1,7 @@
 """Networks in the form that decoding likes: few and wide matrix products, weights transposed and contiguous.
 
 The same function up to rounding, for inference with a cache: the scales of the norms are folded into the products that
-follow, q, k and v are one product, gate and up another. Small-T products x @ W of such weights cost nearly the same for
-T = 1 to 9.
+follow, q, k and v are one product, gate and up another.
 
 Shapes: B rows, T tokens, N = B·T, D width, H query heads, K key-value heads, R = H / K, E head width, S cache slots,
 Q = R·T queries of a key-value head, F feed-forward width, V symbols.
@@ -139,7 +138,7 @@ def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
 
 
 def biased(geometry: Geometry) -> Geometry:
-    """The geometry with its mask as what is added to scores, 0 or -inf; made by a logarithm, which a compiler keeps."""
+    """The geometry with its mask as what is added to scores, 0 or -inf."""
     assert geometry.mask is not None
     return replace(geometry, mask=geometry.mask.float().log())
 

@@ -4,11 +4,9 @@ The reference experiment ran on one RTX 4090 with PyTorch 2.4.1, one seed, every
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from specmtp.analysis.statistics import paired_ratio
-
-Json = dict[str, Any]
+from specmtp.ledger.rows import Json, number
 
 REFERENCE_ROWS: dict[str, tuple[float | None, float | None, float | None]] = {
     "plain": (1.000, None, 1.0),
@@ -131,15 +129,15 @@ def comparison_table(ledger: Json) -> str:
         worth = paired_ratio(twin["seconds"]["samples"], row["seconds"]["samples"])
         cells = [
             row["label"],
-            _number(tokens, 3),
-            _number(row["tokens_per_target_forward"], 3),
-            _number(alpha, 3),
-            _number(row["alpha"], 3),
-            _number(speedup, 2),
+            number(tokens, 3),
+            number(row["tokens_per_target_forward"], 3),
+            number(alpha, 3),
+            number(row["alpha"], 3),
+            number(speedup, 2),
             _speedup(twin),
             _speedup(row),
-            _number(twin["ms_per_token"], 3),
-            _number(row["ms_per_token"], 3),
+            number(twin["ms_per_token"], 3),
+            number(row["ms_per_token"], 3),
             _interval(worth.value, worth.low, worth.high),
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -155,7 +153,3 @@ def _speedup(row: Json) -> str:
 
 def _interval(value: float, low: float | None, high: float | None) -> str:
     return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

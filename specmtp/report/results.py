@@ -1,13 +1,13 @@
 """What a set of runs leaves for the record: python -m specmtp.report.results results/reference_cpu runs/main …"""
 
 import csv
-import json
 from pathlib import Path
 
 from jsonargparse import auto_cli
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from specmtp.errors import one_line_errors
+from specmtp.ledger.files import write_json
 from specmtp.pretrained import published_metrics
 from specmtp.report.curves import draw_curves
 
@@ -25,8 +25,7 @@ def collect(folder: str, runs: list[str]) -> None:
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     for run in map(Path, runs):
-        text = json.dumps(published_metrics(run), indent=1, ensure_ascii=False)
-        (to / f"metrics_{run.name}.json").write_text(text + "\n", encoding="utf-8")
+        write_json(to / f"metrics_{run.name}.json", published_metrics(run))
     with (to / "scalars.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["run", "tag", "step", "value"])
