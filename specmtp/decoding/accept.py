@@ -62,9 +62,10 @@ def accept(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     gamma = drafts_BG.shape[1]
     p_draft_BG = p_BNV[:, :gamma].gather(-1, drafts_BG[..., None])[..., 0]
     q_draft_BG = q_BGV.gather(-1, drafts_BG[..., None])[..., 0]
-    counts_BG = torch.arange(gamma, device=drafts_BG.device) < num_drafts_B[:, None]
-    stays_BG = (noise.accept_u_BG * q_draft_BG < p_draft_BG) & counts_BG
-    num_accepted_B = stays_BG.long().cumprod(1).sum(1)
+    place_G = torch.arange(gamma, device=drafts_BG.device)
+    stays_BG = (noise.accept_u_BG * q_draft_BG < p_draft_BG) & (place_G < num_drafts_B[:, None])
+    first_gone_BG = torch.where(stays_BG, gamma, place_G)
+    num_accepted_B = first_gone_BG.amin(1) if gamma else torch.zeros_like(num_drafts_B)
 
     p_BV = _row(p_BNV, num_accepted_B)
     if gamma:

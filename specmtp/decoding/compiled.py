@@ -1,14 +1,12 @@
-"""Rounds through torch.compile: the same function of (state, noise), one graph a drafter, gamma and batch size.
+"""Rounds as graphs: the same function of (state, noise), with the host out of the way.
 
-Shapes: B rows, G drafts (gamma).
+Shapes: B rows, G drafts (gamma), R rounds of a chunk, U = 2·G + 1 uniforms a round.
 """
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from types import FunctionType, MethodType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,18 +15,15 @@ from torch import Tensor
 
 from specmtp.decoding.accept import AcceptRule, accept
 from specmtp.decoding.drafters import Drafter
+from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import Decoder, check_budget
-from specmtp.decoding.noise import Noise, uniform_stream
+from specmtp.decoding.noise import CHUNK_ROUNDS, Noise, uniform_chunks
 from specmtp.decoding.round import Round, play_round
 from specmtp.decoding.sampling import GREEDY_BELOW, Sampler
 from specmtp.decoding.state import State
+from specmtp.decoding.tape import Tape
+from specmtp.decoding.trace import Trace
 from specmtp.nn.gpt import GPT
-
-OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
-    "cpp_wrapper": True,  # kernels are called from C++, not one by one from Python
-    "realize_opcount_threshold": 6,  # what is used twice is kept: else every score computes its rotary angles anew
-}
-"""Of torch.compile's inductor; what each is worth stands in LOG.md."""
 
 
 class GraphSampler:
@@ -44,12 +39,24 @@ class GraphSampler:
         return torch.where(greedy, best, self.filters(logits / torch.where(greedy, 1.0, self.temperature)))
 
 
-class CompiledDecoder(Decoder):
-    """A decoder whose rounds are compiled; everything else, prefill included, is eager.
+@dataclass(frozen=True)
+class Places:
+    """All that a graph reads and writes. It moves the state's length on in place."""
 
-    The first round compiles (tens of seconds; cached on disk between processes), for the number of CPU threads of that
-    moment. After it, the guards of the compiled function are skipped: they cost as much as a quarter of a step, and
-    inputs never change their kind.
+    state: State
+    end_B: Tensor
+    """The length at which a row is done."""
+    uniform_RBU: Tensor
+    temperature: Tensor
+    tape: Tape
+
+
+class CompiledDecoder(Decoder):
+    """A decoder whose rounds are one graph each; everything else, prefill included, is eager.
+
+    The first call compiles (tens of seconds; cached on disk between processes), for the number of CPU threads of that
+    moment. Noise lies ready for many rounds, and what happened is written down on a tape, so that between the rounds
+    the host does nothing but call.
     """
 
     batch: int
@@ -72,7 +79,7 @@ class CompiledDecoder(Decoder):
         """
         super().__init__(target, drafter, sampler, accept_rule)
         self.batch = batch
-        self._compiled: Callable[..., tuple[State, Round]] = compiled(MethodType(fresh(type(self)._round), self))
+        self._graph = Compiled(self._play, target.lm_head.weight.device)
         self._first_seconds: dict[bool, float] = {}
 
     def with_sampler(self, sampler: Sampler) -> "CompiledDecoder":
@@ -96,83 +103,72 @@ class CompiledDecoder(Decoder):
     def warm_up(self) -> None:
         """Compiles now, or takes the graph from the cache on disk."""
         state, _ = self.prefill([[0]] * self.batch)
-        with self._ready(state):
-            pass
+        self._ready(state, state.length_B)
 
     @property
     def compile_seconds(self) -> float:
-        """What the first rounds took: compiling, or reading from the cache on disk."""
+        """What the first calls took: compiling, or reading from the cache on disk."""
         return sum(self._first_seconds.values())
 
     def play(self, state: State, noise: Noise, active_B: Tensor) -> tuple[State, Round]:
         """One round."""
-        uniform = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
-        end_B = state.length_B + active_B
-        with self._ready(state):
-            return self._compiled(state, uniform, end_B, self._temperature())
+        places, call = self._ready(state, state.length_B + active_B)
+        places.uniform_RBU[0] = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
+        call()
+        return self._left(places), places.tape.first()
 
     def play_rounds(
         self, state: State, num_tokens: int, seed: int | None = None, stop_token: int | None = None
-    ) -> list[Round]:
-        """As ``Decoder.play_rounds``; without a stop token the host does nothing between rounds but call the graph."""
+    ) -> Trace | None:
+        """As ``Decoder.play_rounds``; with a stop token, which the graph knows nothing of, round by round."""
         if stop_token is not None:
             return super().play_rounds(state, num_tokens, seed, stop_token)
         check_budget(num_tokens)
-        end_B = state.length_B + num_tokens
-        uniforms = uniform_stream(seed, len(end_B), self.gamma, end_B.device)
-        rounds: list[Round] = []
-        remaining, temperature = num_tokens, self._temperature()
-        with self._ready(state):
-            while remaining > 0:
-                for _ in range(-(-remaining // (self.gamma + 1))):
-                    state, played = self._compiled(state, next(uniforms), end_B, temperature)
-                    rounds.append(played)
-                remaining = int((end_B - state.length_B).max())
-        return rounds
+        pieces: list[Trace] = []
+        remaining = num_tokens
+        places, call = self._ready(state, state.length_B + num_tokens)
+        uniforms = uniform_chunks(seed, self.batch, self.gamma, places.end_B.device)
+        while remaining > 0:
+            places.uniform_RBU.copy_(next(uniforms))
+            places.tape.next_1.zero_()
+            played = 0
+            while remaining > 0 and played < CHUNK_ROUNDS:
+                rounds = min(-(-remaining // (self.gamma + 1)), CHUNK_ROUNDS - played)
+                for _ in range(rounds):
+                    call()
+                played += rounds
+                remaining = int((places.end_B - places.state.length_B).max())
+            pieces.append(places.tape.trace(played))
+        return Trace.joined(pieces) if pieces else None
 
-    def _round(self, state: State, uniform: Tensor, end_B: Tensor, temperature: Tensor) -> tuple[State, Round]:
-        """A round in which the rows short of their end are active."""
-        sampler: Any = GraphSampler(temperature, Sampler(1.0, self.sampler.top_k, self.sampler.top_p))
-        active_B = state.length_B < end_B
-        return play_round(self.target, self.drafter, sampler, self.accept_rule, state, Noise.split(uniform), active_B)
+    def _play(self, places: Places) -> None:
+        """The graph: a round in which the rows short of their end are active."""
+        sampler: Any = GraphSampler(places.temperature, Sampler(1.0, self.sampler.top_k, self.sampler.top_p))
+        state, tape = places.state, places.tape
+        noise = Noise.split(places.uniform_RBU.index_select(0, tape.next_1)[0])
+        active_B = state.length_B < places.end_B
+        left, played = play_round(self.target, self.drafter, sampler, self.accept_rule, state, noise, active_B)
+        tape.write(played)
+        state.length_B.copy_(left.length_B)
 
-    @contextmanager
-    def _ready(self, state: State) -> Iterator[None]:
-        """Compiled for states like this one (by a round in which no row is active), and free of guards."""
-        kind = torch.is_inference_mode_enabled()
-        if kind not in self._first_seconds:
-            began = time.perf_counter()
-            uniform = torch.zeros(self.batch, 2 * self.gamma + 1, device=state.length_B.device)
-            self._compiled(state, uniform, state.length_B.clone(), self._temperature())
-            self._first_seconds[kind] = time.perf_counter() - began
-        with unguarded():
-            yield
+    def _ready(self, state: State, end_B: Tensor) -> tuple[Places, Callable[[], object]]:
+        """The places of rounds from this state, and the call that plays one."""
+        places = self._places(state, end_B)
+        began = time.perf_counter()
+        call = self._graph.bound(places, dry=True)
+        self._first_seconds.setdefault(torch.is_inference_mode_enabled(), time.perf_counter() - began)
+        return places, call
 
-    def _temperature(self) -> Tensor:
-        """Made anew for every call: a tensor of another inference mode would be another graph."""
-        return torch.tensor(float(self.sampler.temperature), device=self.target.lm_head.weight.device)
+    def _places(self, state: State, end_B: Tensor) -> Places:
+        device, config = end_B.device, self.target.config
+        return Places(
+            replace(state, length_B=state.length_B.clone()),
+            end_B.clone(),
+            torch.zeros(CHUNK_ROUNDS, self.batch, 2 * self.gamma + 1, device=device),
+            torch.tensor(float(self.sampler.temperature), device=device),
+            Tape.create(CHUNK_ROUNDS, self.batch, self.gamma, config.vocab_size, device),
+        )
 
-
-def compiled_call(call: "partial[Tensor]") -> Callable[[], object]:
-    """A compiled twin of a call that always has the same arguments; compiled now, so that guards can be left out."""
-    twin = partial(compiled(fresh(call.func)), *call.args)
-    twin()
-    return twin
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one graph of fixed shapes."""
-    return torch.compile(function, fullgraph=True, dynamic=False, options=OPTIONS)
-
-
-def fresh(function: Any) -> Any:
-    """The function with a code object of its own: graphs are kept by code object, and without guards not told apart."""
-    code = function.__code__.replace()
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-
-
-@contextmanager
-def unguarded() -> Iterator[None]:
-    """Calls of compiled functions without guard checks."""
-    with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
-        yield
+    def _left(self, places: Places) -> State:
+        """The state that a call left behind."""
+        return places.state

@@ -106,12 +106,12 @@ class DraftModel:
         cache: KVCache = state.drafter
         start_B = (state.length_B - 2).clamp(min=0)
         ids_BT = state.tokens(start_B, 2)
-        drafts, qs = [], []
+        drafts, qs, geometry = [], [], cache.geometry(start_B, self.gamma + 1)
         for i in range(self.gamma):
-            h_BTD = self.net.hidden(ids_BT, cache, cache.geometry(start_B, ids_BT.shape[1]))
+            first, num = (i + 1, 1) if i else (0, 2)
+            h_BTD = self.net.hidden(ids_BT, cache, geometry.rows(first, num, self.gamma + 1))
             q_BV = sampler(self.net.logits(h_BTD[:, -1]))
             ids_BT = sample(q_BV, draft_v_BG[:, i])[:, None]
-            start_B = state.length_B + i
             drafts.append(ids_BT)
             qs.append(q_BV)
         return Proposal(torch.cat(drafts, 1), torch.stack(qs, 1), draftable(state, self.gamma))

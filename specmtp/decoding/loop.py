@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specmtp.decoding.accept import AcceptRule, accept
 from specmtp.decoding.drafters import Drafter
-from specmtp.decoding.noise import Noise, noise_stream
+from specmtp.decoding.noise import CHUNK_ROUNDS, Noise, noise_stream
 from specmtp.decoding.round import Round, play_round
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.state import State
@@ -44,7 +44,7 @@ class AnyDecoder(Protocol):
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Any, int]: ...
     def expand(self, state: Any, batch: int) -> Any: ...
     def play(self, state: Any, noise: Noise, active_B: Tensor) -> tuple[Any, Round]: ...
-    def play_rounds(self, state: Any, num_tokens: int, seed: int | None = None) -> list[Round]: ...
+    def play_rounds(self, state: Any, num_tokens: int, seed: int | None = None) -> Trace | None: ...
     def generate(self, prompts: Sequence[Sequence[int]], num_tokens: int, seed: int | None = None) -> Generation: ...
 
 
@@ -134,10 +134,11 @@ class Decoder:
 
     def play_rounds(
         self, state: State, num_tokens: int, seed: int | None = None, stop_token: int | None = None
-    ) -> list[Round]:
-        """Whole rounds until every row has ``num_tokens`` more tokens or has emitted the stop token.
+    ) -> Trace | None:
+        """The trace of whole rounds until every row has ``num_tokens`` more tokens or has emitted the stop token.
 
-        A row that is done is frozen. The host looks at the counts only when the slowest row can have finished.
+        A row that is done is frozen. The host looks at the counts only when the slowest row can have finished. A trace
+        takes some hundred bytes a round and row; nothing else grows with the number of tokens. None for no tokens.
 
         Raises:
             ValueError: num_tokens is negative or not a whole number.
@@ -145,7 +146,9 @@ class Decoder:
         check_budget(num_tokens)
         end_B = state.length_B + num_tokens
         active_B = torch.full_like(end_B, num_tokens > 0, dtype=torch.bool)
-        noise, rounds, remaining = self._noise(state, seed), [], num_tokens
+        noise, remaining = self._noise(state, seed), num_tokens
+        rounds: list[Round] = []
+        pieces: list[Trace] = []
         while remaining > 0:
             for _ in range(-(-remaining // (self.gamma + 1))):
                 state, played = self.play(state, next(noise), active_B)
@@ -153,8 +156,12 @@ class Decoder:
                 active_B = active_B & (state.length_B < end_B)
                 if stop_token is not None:
                     active_B = active_B & ~_emits(played, stop_token)
+                if len(rounds) == CHUNK_ROUNDS:
+                    pieces.append(Trace.of(rounds))
+                    rounds = []
             remaining = int(torch.where(active_B, end_B - state.length_B, 0).max())
-        return rounds
+        pieces += [Trace.of(rounds)] if rounds else []
+        return Trace.joined(pieces) if pieces else None
 
     def decode(
         self, state: State, num_tokens: int, seed: int | None = None, stop_token: int | None = None
@@ -164,10 +171,9 @@ class Decoder:
         Raises:
             ValueError: num_tokens is negative or not a whole number.
         """
-        rounds = self.play_rounds(state, num_tokens, seed, stop_token)
-        if not rounds:
+        trace = self.play_rounds(state, num_tokens, seed, stop_token)
+        if trace is None:
             return Generation([[] for _ in state.length_B], None)
-        trace = Trace.of(rounds)
         rows = range(len(state.length_B))
         return Generation([cut(trace.tokens(row), num_tokens, stop_token) for row in rows], trace)
 

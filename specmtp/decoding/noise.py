@@ -36,15 +36,16 @@ class Noise:
         return cls(uniform[:, :gamma], uniform[:, gamma : 2 * gamma], uniform[:, -1])
 
 
-def uniform_stream(seed: int | None, batch: int, gamma: int, device: torch.device | str = "cpu") -> Iterator[Tensor]:
-    """The uniforms [B, 2·G + 1] of one round after another, without end; an unseeded stream is new every time."""
+def uniform_chunks(seed: int | None, batch: int, gamma: int, device: torch.device | str = "cpu") -> Iterator[Tensor]:
+    """The uniforms [CHUNK_ROUNDS, B, 2·G + 1] of so many rounds at once, without end; unseeded: new every time."""
     seed = secrets.randbits(63) if seed is None else seed
     generators = [torch.Generator(device=device).manual_seed(mix(seed, row)) for row in range(batch)]
     while True:
         rows = [torch.rand(CHUNK_ROUNDS, 2 * gamma + 1, generator=g, device=device) for g in generators]
-        yield from torch.stack(rows, 1).unbind()
+        yield torch.stack(rows, 1)
 
 
 def noise_stream(seed: int | None, batch: int, gamma: int, device: torch.device | str = "cpu") -> Iterator[Noise]:
-    """The same as noise."""
-    return map(Noise.split, uniform_stream(seed, batch, gamma, device))
+    """The noise of one round after another, without end."""
+    for uniform_RBU in uniform_chunks(seed, batch, gamma, device):
+        yield from map(Noise.split, uniform_RBU.unbind())

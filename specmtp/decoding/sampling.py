@@ -71,8 +71,20 @@ def sample(mass: Tensor, v: Tensor) -> Tensor:
         mass: non-negative weights, float32 [..., V]; their own sum is the normaliser.
         v: uniforms in [0, 1), [...].
     """
-    cdf = mass.cumsum(-1)
+    cdf = _cumulative(mass)
     positive = mass > 0
     below = (v[..., None] * cdf[..., -1:] < cdf) & positive
     last_positive = mass.shape[-1] - 1 - positive.flip(-1).int().argmax(-1)
     return torch.where(below.any(-1), below.int().argmax(-1), last_positive)
+
+
+FEW_SYMBOLS = 256
+
+
+def _cumulative(mass: Tensor) -> Tensor:
+    """cumsum(mass); in a graph, as far as it is cheaper, by sums that the compiler fuses with what stands around."""
+    num = mass.shape[-1]
+    if torch.compiler.is_compiling() and num <= FEW_SYMBOLS:
+        index = torch.arange(num, device=mass.device)
+        return torch.where(index <= index[:, None], mass[..., None, :], 0.0).sum(-1)
+    return mass.cumsum(-1)

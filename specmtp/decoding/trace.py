@@ -150,6 +150,11 @@ class Trace:
             stack([r.verdict.beta_BG for r in rounds]),
         )
 
+    @classmethod
+    def joined(cls, pieces: Sequence["Trace"]) -> "Trace":
+        """One trace of several, at least one, round after round."""
+        return cls(*(torch.cat([getattr(piece, field.name) for piece in pieces]) for field in fields(cls)))
+
     @property
     def gamma(self) -> int:
         return self.drafts_RBG.shape[2]

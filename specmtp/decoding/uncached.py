@@ -91,8 +91,8 @@ class UncachedDecoder:
 
     def play_rounds(
         self, state: Text, num_tokens: int, seed: int | None = None, stop_token: int | None = None
-    ) -> list[Round]:
-        """Whole rounds until there are ``num_tokens`` more tokens or the stop token.
+    ) -> Trace | None:
+        """The trace of whole rounds until there are ``num_tokens`` more tokens or the stop token; None for no tokens.
 
         Raises:
             ValueError: num_tokens is negative or not a whole number.
@@ -107,7 +107,7 @@ class UncachedDecoder:
             rounds.append(played)
             if stop_token is not None and stop_token in state.ids_BL[0, before:].tolist():
                 break
-        return rounds
+        return Trace.of(rounds) if rounds else None
 
     def generate(
         self, prompts: Sequence[Sequence[int]], num_tokens: int, seed: int | None = None, stop_token: int | None = None
@@ -115,8 +115,7 @@ class UncachedDecoder:
         """Exactly ``num_tokens`` new tokens a prompt, one prompt after another; the trace is the last one's."""
         tokens, trace = [], None
         for prompt in prompts:
-            rounds = self.play_rounds(self.prefill([prompt])[0], num_tokens, seed, stop_token)
-            trace = Trace.of(rounds) if rounds else None
+            trace = self.play_rounds(self.prefill([prompt])[0], num_tokens, seed, stop_token)
             tokens.append(cut(trace.tokens(0), num_tokens, stop_token) if trace else [])
         return Generation(tokens, trace)
 

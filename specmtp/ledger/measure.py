@@ -1,7 +1,7 @@
 """Measures arms: checks first, then the clock, arms in turns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
-from specmtp.decoding.compiled import compiled_call, unguarded
+from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace
@@ -153,11 +153,12 @@ def time_arms(
         (state, forwards), prefill_seconds = clock.time(
             lambda d=decoder, i=index, b=arm.batch: d.prefill([prompts[i]] * b)  # type: ignore[misc]
         )
-        rounds, seconds = clock.time(
+        trace, seconds = clock.time(
             lambda d=decoder, s=state, r=repeat: d.play_rounds(s, num_tokens, seed + r)  # type: ignore[misc]
         )
         measured[arm].samples.append(Sample(arm_id, repeat, index, seconds, prefill_seconds))
-        measured[arm].traces.append(Trace.of(rounds))
+        assert trace is not None
+        measured[arm].traces.append(trace)
         measured[arm].prefill_forwards += forwards
     return measured
 
@@ -173,9 +174,7 @@ def forward_seconds(
     """
     found: dict[tuple[str, str], float] = {}
     for backend in backends:
-        calls = dict(MAKE_CALLS[backend](target, draft))
-        with unguarded() if backend == "compile" else nullcontext():
-            seconds = median_seconds(clock, calls, repeats)
+        seconds = median_seconds(clock, dict(MAKE_CALLS[backend](target, draft)), repeats)
         call = seconds.pop(EMPTY, 0.0)
         found |= {(name, backend): max(cost - call, 1e-9) for name, cost in seconds.items()}
     return found
@@ -199,8 +198,12 @@ def _cached_calls(target: Any, draft: Any) -> dict[str, "partial[Tensor]"]:
 
 def _compiled_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
     fused = FusedMultiTokenGPT(target), FusedGPT(draft) if draft else None
-    empty = partial(lambda x: x + 1, torch.zeros(1, device=target.gpt.lm_head.weight.device))
-    return {name: compiled_call(call) for name, call in (_cached_calls(*fused) | {EMPTY: empty}).items()}
+    device = target.gpt.lm_head.weight.device
+    empty = partial(lambda x: x + 1, torch.zeros(1, device=device))
+    return {
+        name: Compiled(call.func, device).bound(*call.args)
+        for name, call in (_cached_calls(*fused) | {EMPTY: empty}).items()
+    }
 
 
 def _uncached_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:

@@ -30,6 +30,20 @@ class Geometry:
     slot_BT: Tensor | None = None
     """Ring slots of the tokens; None without a cache."""
 
+    def rows(self, first: int, num: int, total: int) -> "Geometry":
+        """The geometry of some of its T = total tokens, for a forward of their own.
+
+        Slots that later tokens will write are in their future.
+        """
+        assert self.mask is not None and self.slot_BT is not None
+        part, per_row = slice(first, first + num), self.mask.shape[-2] // total
+        return Geometry(
+            self.cos_BTE[:, part],
+            self.sin_BTE[:, part],
+            self.mask[..., first * per_row : (first + num) * per_row, :],
+            self.slot_BT[:, part],
+        )
+
 
 def rotary_angles(position_BT: Tensor, config: GPTConfig) -> tuple[Tensor, Tensor]:
     """Cosine and sine of the rotary angles in the half-split layout, each float32 [B, T, E].

@@ -74,12 +74,15 @@ class FusedBlock(nn.Module):
         qk_BTHE, v_BTKE = qkv_BTO.view(B, T, H + 2 * K, E).split([H + K, K], 2)
         q_BTHE, k_BTKE = rotate(qk_BTHE, geometry).split([H, K], 2)
         assert geometry.slot_BT is not None and geometry.mask is not None
-        slot = geometry.slot_BT[:, None, :, None].expand(B, K, T, E)
-        for ring_BKSE, new_BTKE in zip(cache, (k_BTKE, v_BTKE), strict=True):
-            ring_BKSE.scatter_(2, slot, new_BTKE.transpose(1, 2).to(ring_BKSE.dtype))
-        key_BKSE, value_BKSE = cache
+        row, head = (torch.arange(n, device=qkv_BTO.device) for n in (B, K))
+        place_BKT = row[:, None, None], head[:, None], geometry.slot_BT[:, None]
+        key_BKES, value_BKSE = cache[0].view(B, K, E, -1), cache[1]
+        column_E = torch.arange(E, device=qkv_BTO.device)
+        row, head, slot = (x[..., None] for x in place_BKT)
+        key_BKES.index_put_((row, head, column_E, slot), k_BTKE.transpose(1, 2).to(key_BKES.dtype))
+        value_BKSE.index_put_(place_BKT, v_BTKE.transpose(1, 2).to(value_BKSE.dtype))
         q_BKQE = q_BTHE.reshape(B, T, K, -1, E).transpose(1, 2).reshape(B, K, -1, E) * E**-0.5
-        score_BKQS = (q_BKQE[..., None, :] * key_BKSE[:, :, None]).float().sum(-1)
+        score_BKQS = (q_BKQE[..., None] * key_BKES[:, :, None]).float().sum(-2)
         weight_BKQS = (score_BKQS + geometry.mask).softmax(-1)
         y_BKQE = (weight_BKQS[..., None] * value_BKSE[:, :, None]).sum(-2)
         return y_BKQE.view(B, K, T, -1, E).transpose(1, 2).reshape(B, T, H * E).to(qkv_BTO.dtype)
@@ -124,7 +127,7 @@ class FusedMultiTokenGPT(nn.Module):
         self.gpt, self.mtp = FusedGPT(net.gpt), FusedMTP(net)
 
 
-SMALL_ROWS, SMALL_WEIGHTS = 2, 24_000
+SMALL_ROWS, SMALL_WEIGHTS = 1, 24_000
 """Up to so many rows and weights a product is cheaper as a sum, which a compiler fuses with what stands around it, than
 as a call of the matrix library."""
 
@@ -140,7 +143,19 @@ def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
 def biased(geometry: Geometry) -> Geometry:
     """The geometry with its mask as what is added to scores, 0 or -inf."""
     assert geometry.mask is not None
-    return replace(geometry, mask=geometry.mask.float().log())
+    cos_BTE, sin_BTE = kept(geometry.cos_BTE), kept(geometry.sin_BTE)
+    return replace(geometry, cos_BTE=cos_BTE, sin_BTE=sin_BTE, mask=geometry.mask.float().log())
+
+
+def kept(x_BTE: Tensor) -> Tensor:
+    """The same values, in memory: a compiler would rather compute a cosine anew for every layer and head.
+
+    (What is written by index is kept.)
+    """
+    if not torch.compiler.is_compiling():
+        return x_BTE
+    index_T = torch.arange(x_BTE.shape[1], device=x_BTE.device)
+    return torch.zeros_like(x_BTE).index_put_((torch.arange(len(x_BTE), device=x_BTE.device)[:, None], index_T), x_BTE)
 
 
 def _transposed(weight: Tensor) -> nn.Parameter:
