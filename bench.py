@@ -52,6 +52,7 @@ class BenchOptions:
     device: str
     dtype: str
     threads: int
+    profile: bool
     output: str
 
     def __post_init__(self) -> None:
@@ -75,6 +76,8 @@ class BenchOptions:
         for arm in self.arms or []:
             if arm not in (*METHODS, UNCACHED, GREEDY):
                 raise ValueError(f"--arms knows {', '.join((*METHODS, UNCACHED, GREEDY))} beside plain, got {arm!r}")
+        if "cudagraph" in self.backends and self.torch_device.type != "cuda":
+            raise ValueError("--backends cudagraph needs a CUDA device, and this bench runs on the CPU: take compile")
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
             if self.device == name and not there:
                 raise ValueError(f"--device {name}: torch finds no such device here; leave the option out for the CPU")
@@ -107,7 +110,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="draft,mtp beside plain (default: those there are); uncached adds twins without cache, greedy twins at "
         "temperature 0",
     )
-    add("--backends", type=words, default=["eager"], help="eager,compile: how rounds are run (default: eager)")
+    add(
+        "--backends", type=words, default=["eager"], help="eager,compile,cudagraph: how rounds are run (default: eager)"
+    )
     add("--batches", type=numbers, default=[1], help="rows decoded at once: 1,4,16 (default: 1)")
     add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
@@ -126,6 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="auto: CUDA if there is a GPU, or CPU")
     add("--dtype", choices=tuple(DTYPES), default="fp32", help="of weights and caches; probabilities are always fp32")
     add("--threads", type=int, default=1, help="CPU threads while the clock runs (default: 1, the fastest at batch 1)")
+    add("--profile", action="store_true", help="measure the parts of compiled rounds, v(n) and the roofline too")
     add("--output", default="ledger.json", help="an older ledger there is replaced when the new one is whole")
     return parser
 
@@ -191,6 +197,7 @@ def main(args: list[str] | None = None) -> int:
         seed=options.seed,
         gammas=options.gammas,
         threads=options.threads,
+        profile=options.profile,
     )
     phases: set[str] = set()
 

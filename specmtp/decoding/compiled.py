@@ -79,7 +79,7 @@ class CompiledDecoder(Decoder):
         """
         super().__init__(target, drafter, sampler, accept_rule)
         self.batch = batch
-        self._graph = Compiled(self._play, target.lm_head.weight.device)
+        self._graph = Compiled(self._play, target.lm_head.weight.device, batch * (self.gamma + 1))
         self._first_seconds: dict[bool, float] = {}
 
     def with_sampler(self, sampler: Sampler) -> "CompiledDecoder":
@@ -111,7 +111,12 @@ class CompiledDecoder(Decoder):
         return sum(self._first_seconds.values())
 
     def play(self, state: State, noise: Noise, active_B: Tensor) -> tuple[State, Round]:
-        """One round."""
+        """One round.
+
+        Raises:
+            ValueError: as ``check_own``.
+        """
+        self.check_own(state)
         places, call = self._ready(state, state.length_B + active_B)
         places.uniform_RBU[0] = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
         call()
@@ -124,6 +129,7 @@ class CompiledDecoder(Decoder):
         if stop_token is not None:
             return super().play_rounds(state, num_tokens, seed, stop_token)
         check_budget(num_tokens)
+        self.check_own(state)
         pieces: list[Trace] = []
         remaining = num_tokens
         places, call = self._ready(state, state.length_B + num_tokens)
@@ -154,10 +160,13 @@ class CompiledDecoder(Decoder):
     def _ready(self, state: State, end_B: Tensor) -> tuple[Places, Callable[[], object]]:
         """The places of rounds from this state, and the call that plays one."""
         places = self._places(state, end_B)
+        return places, self._bound(places)
+
+    def _bound(self, places: Places) -> Callable[[], object]:
         began = time.perf_counter()
         call = self._graph.bound(places, dry=True)
         self._first_seconds.setdefault(torch.is_inference_mode_enabled(), time.perf_counter() - began)
-        return places, call
+        return call
 
     def _places(self, state: State, end_B: Tensor) -> Places:
         device, config = end_B.device, self.target.config

@@ -20,8 +20,10 @@ CPU_OPTIONS: Options = {
     "aot_inductor.allow_stack_allocation": True,  # small buffers cost nothing
 }
 """What each is worth stands in LOG.md."""
-SAFE_CPU_OPTIONS: Options = {"cpp_wrapper": True, "realize_opcount_threshold": 6}
-"""Where the compiler has no template for this machine or dtype."""
+LIBRARY_CPU_OPTIONS: Options = {"cpp_wrapper": True, "realize_opcount_threshold": 6}
+"""Products by the matrix library: for many rows it is faster, and the compiler may have no template for a machine."""
+FEW_ROWS = 16
+"""Up to so many rows (of batch and tokens) the template's products are the faster ones."""
 
 
 class Compiled:
@@ -31,8 +33,16 @@ class Compiled:
     ``bound`` gives the bare call: the graph with the inputs that it would get, found out once.
     """
 
-    def __init__(self, function: Callable[..., Any], device: torch.device) -> None:
-        self._function, self._cpu = fresh(function), device.type == "cpu"
+    def __init__(self, function: Callable[..., Any], device: torch.device, rows: int = 1) -> None:
+        """
+        Args:
+            function: of tensors, or of what holds tensors.
+            device: where they are.
+            rows: of its largest matrix products.
+        """
+        self._function = function
+        fast = [CPU_OPTIONS] if rows <= FEW_ROWS else []
+        self._attempts: list[Options] = [*fast, LIBRARY_CPU_OPTIONS] if device.type == "cpu" else [{}]
         self._graph: Any = None
         self._dry = False
         self._last: Callable[[], Any] = lambda: None
@@ -55,22 +65,17 @@ class Compiled:
         return self._last
 
     def _through_dynamo(self, args: tuple[Any, ...]) -> None:
-        if self._graph is not None:
-            with inductor.patch(known(self._graph[1])):
-                self._graph[0](*args)
-            return
-        attempts = [CPU_OPTIONS, SAFE_CPU_OPTIONS] if self._cpu else [{}]
-        for options in attempts:
-            graph: Any = torch.compile(fresh(self._function), fullgraph=True, dynamic=False, backend=self._backend)
+        while True:
+            if self._graph is None:
+                self._graph = torch.compile(fresh(self._function), fullgraph=True, dynamic=False, backend=self._backend)
             try:
-                with inductor.patch(known(options)):
-                    graph(*args)
+                with inductor.patch(known(self._attempts[0])):
+                    self._graph(*args)
+                return
             except InductorError:
-                if options is attempts[-1]:
+                if len(self._attempts) == 1:
                     raise
-                continue
-            self._graph = graph, options
-            return
+                self._graph, self._attempts = None, self._attempts[1:]
 
     def _backend(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         return compile_fx(module, inputs, inner_compile=self._remembering)

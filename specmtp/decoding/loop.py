@@ -3,6 +3,8 @@
 Shapes: B rows, T tokens of a prefill chunk.
 """
 
+import copy
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,6 +50,10 @@ class AnyDecoder(Protocol):
     def generate(self, prompts: Sequence[Sequence[int]], num_tokens: int, seed: int | None = None) -> Generation: ...
 
 
+MARKS = itertools.count()
+"""Tells decoders apart."""
+
+
 class Decoder:
     """A target with a drafter: the decoder of callbacks and bench alike. Nothing is kept between calls."""
 
@@ -59,14 +65,28 @@ class Decoder:
     ) -> None:
         self.target, self.drafter, self.accept_rule = target, drafter, accept_rule
         self.sampler = sampler or Sampler()
+        self._mark = next(MARKS)
 
     @property
     def gamma(self) -> int:
         return self.drafter.gamma
 
     def with_sampler(self, sampler: Sampler) -> "Decoder":
-        """The same decoder with another sampler."""
-        return type(self)(self.target, self.drafter, sampler, self.accept_rule)
+        """The same decoder with another sampler; states of one are states of the other."""
+        other = copy.copy(self)
+        other.sampler = sampler
+        return other
+
+    def check_own(self, state: State) -> None:
+        """
+        Raises:
+            ValueError: the state was made by another decoder.
+        """
+        if state.owner != self._mark:
+            raise ValueError(
+                "this state was prefilled by another decoder, and its caches are built for that one's drafter, gamma "
+                "and batch: prefill the prompts with this decoder"
+            )
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[State, int]:
         """The state after prompts of any length, each with at least one token, and the number of target forwards.
@@ -100,6 +120,7 @@ class Decoder:
             torch.zeros(len(prompts), ring, dtype=torch.long, device=device),
             cache,
             self.drafter.begin(len(prompts), device, dtype),
+            self._mark,
         )
         for i in range(num_chunks):
             start_B = torch.minimum(torch.full_like(length_B, i * chunk), (length_B - 1 - chunk).clamp(min=0))
@@ -111,7 +132,12 @@ class Decoder:
         return state, num_chunks
 
     def play(self, state: State, noise: Noise, active_B: Tensor) -> tuple[State, Round]:
-        """One round."""
+        """One round.
+
+        Raises:
+            ValueError: as ``check_own``.
+        """
+        self.check_own(state)
         return play_round(self.target, self.drafter, self.sampler, self.accept_rule, state, noise, active_B)
 
     def expand(self, state: State, batch: int) -> State:
@@ -121,6 +147,7 @@ class Decoder:
             state.token_BS.repeat(batch, 1),
             state.cache.expand(batch),
             self.drafter.expand(state.drafter, batch),
+            state.owner,
         )
 
     def run_rounds(self, state: State, num_rounds: int, seed: int | None = None) -> Trace:

@@ -27,6 +27,8 @@ class State:
     """The target's."""
     drafter: Any
     """The drafter's own state: caches, hidden states."""
+    owner: int
+    """The mark of the decoder that made it, whose gamma and batch its caches are built for."""
 
     def tokens(self, start_B: Tensor, num_tokens: int) -> Tensor:
         """Tokens at positions start..start+T-1, [B, T]."""

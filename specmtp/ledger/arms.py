@@ -6,6 +6,7 @@ from typing import Any
 
 from specmtp.checkpoint import Checkpoint
 from specmtp.decoding.compiled import CompiledDecoder
+from specmtp.decoding.cudagraph import CudaGraphDecoder
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
@@ -17,8 +18,10 @@ PLAIN = "plain"
 METHODS = ("draft", "mtp")
 GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
 """The gammas a drafter has rows for unless told."""
-BACKENDS = ("eager", "compile")
-"""How rounds are run: op by op, or through torch.compile."""
+GRAPHS = {"compile": CompiledDecoder, "cudagraph": CudaGraphDecoder}
+"""Backends whose rounds are graphs: through torch.compile, and captured as one CUDA graph."""
+BACKENDS = ("eager", *GRAPHS)
+"""How rounds are run: op by op, or as graphs."""
 UNCACHED = "uncached"
 """The backend of twins that decode as the reference experiment does."""
 
@@ -47,14 +50,16 @@ class Arm:
     def label(self) -> str:
         name = {"mtp": "MTP"}.get(self.method, self.method)
         name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
-        backend = {"eager": "", "compile": ", compiled", UNCACHED: ", uncached"}[self.backend]
+        backend = {"eager": "", "compile": ", compiled", "cudagraph": ", CUDA graph", UNCACHED: ", uncached"}[
+            self.backend
+        ]
         batch = f", batch {self.batch}" if self.batch > 1 else ""
         return name + backend + batch + ", greedy" * self.greedy
 
     @property
     def checked_as(self) -> "Arm":
         """The arm whose exactness checks are this one's: of the same function, whatever it samples with."""
-        return replace(self, greedy=False, batch=self.batch if self.backend == "compile" else 1)
+        return replace(self, greedy=False, batch=self.batch if self.backend in GRAPHS else 1)
 
     @property
     def window_rule(self) -> str:
@@ -104,8 +109,8 @@ def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler
     """The decoder of an arm."""
     if arm.uncached:
         return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
-    compiled = arm.backend == "compile"
-    net: Any = FusedMultiTokenGPT(target.net) if compiled else target.net
+    graph = GRAPHS.get(arm.backend)
+    net: Any = FusedMultiTokenGPT(target.net) if graph else target.net
     drafter: Drafter
     if arm.method == PLAIN:
         drafter = NoDrafter(target.net.gpt.config.vocab_size)
@@ -113,8 +118,8 @@ def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler
         drafter = MTPDrafter(net, arm.gamma)
     else:
         assert draft is not None
-        small: Any = FusedGPT(draft.net.gpt) if compiled else draft.net.gpt
+        small: Any = FusedGPT(draft.net.gpt) if graph else draft.net.gpt
         drafter = DraftModel(small, arm.gamma)
-    if compiled:
-        return CompiledDecoder(net.gpt, drafter, sampler, batch=arm.batch)
+    if graph:
+        return graph(net.gpt, drafter, sampler, batch=arm.batch)
     return Decoder(net.gpt, drafter, sampler)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,9 +11,11 @@ from specmtp.analysis.exactness import CAUSAL_LIMIT, causal_difference
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
-from specmtp.ledger.arms import PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
+from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
 from specmtp.ledger.measure import GreedyTask, Progress, forward_seconds, run_checks, time_arms
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
+from specmtp.ledger.profile import profile_json, roofline_json
+from specmtp.ledger.profile import profiled as is_profiled
 from specmtp.ledger.provenance import provenance
 from specmtp.ledger.rows import Json, greedy_json, make_rows, sample_json, sampling_json, verdict_line
 from specmtp.ledger.timing import clock_for, cpu_threads
@@ -45,6 +48,7 @@ class Settings:
     device: torch.device
     dtype: torch.dtype
     threads: int
+    profile: bool = False
 
     def arms(self, methods: Sequence[str]) -> list[Arm]:
         """The arms of these methods."""
@@ -59,9 +63,10 @@ def num_steps(models: Models, settings: Settings) -> int:
     """How often ``build_ledger`` tells its progress."""
     arms = settings.arms(models.methods)
     checked = {YARDSTICK, *(arm.checked_as for arm in arms)}
-    compiled = sum(arm.backend == "compile" for arm in arms)
+    compiled = sum(arm.backend in GRAPHS for arm in arms)
     checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 1) * len(checked)
-    return 3 + compiled + checks + (1 + settings.repeats) * len(arms)
+    profiled = sum(map(is_profiled, arms)) + 1 if settings.profile else 0
+    return 3 + compiled + checks + (1 + settings.repeats) * len(arms) + profiled
 
 
 def build_ledger(models: Models, settings: Settings, say: Say, progress: Progress) -> Json:
@@ -126,6 +131,26 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     compile_seconds = {arm: d.compile_seconds for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
     rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, compile_seconds)
     shown, trained = sample_arm(arms, rows), models_json(models)
+    profile = None
+    if settings.profile and any(map(is_profiled, arms)):
+        config, width = target.gpt.config, settings.dtype.itemsize
+        with cpu_threads(settings.threads):
+            profile = profile_json(
+                decoders,
+                dict(zip(arms, rows, strict=True)),
+                contexts[0],
+                clock,
+                partial(
+                    roofline_json,
+                    target=config,
+                    draft=draft.config if draft else None,
+                    mtp_depth=target.mtp.depth,
+                    width=width,
+                ),
+                width * sum(p.numel() for p in target.gpt.parameters()),
+                settings.dtype,
+                progress,
+            )
     corpus = models.target.metrics.get("corpus") or {}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -156,6 +181,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "rows": rows,
         "acceptance_by_temperature": temperature_json(settings.sampler, exact),
         "planner": None,
+        "profile": profile,
         "sample": sample_json(shown, measured[shown].traces[0], vocabulary, min(settings.tokens, SAMPLE_TOKENS)),
         "verdict": verdict_line(rows),
     }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
+from specmtp.decoding.cudagraph import capture
 from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
@@ -254,8 +255,13 @@ def _uncached_mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
     return lambda: gpt.logits(net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), geometry)[:, -1:])
 
 
+def _captured_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
+    return {name: capture(call) for name, call in _compiled_calls(target, draft).items()}
+
+
 MAKE_CALLS: dict[str, Callable[[Any, Any], Mapping[str, Callable[[], object]]]] = {
     "eager": _cached_calls,
     "compile": _compiled_calls,
+    "cudagraph": _captured_calls,
     UNCACHED: _uncached_calls,
 }
