@@ -124,8 +124,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--draws",
         type=int,
-        help=f"rounds of the sampling check at γ 1, a tenth for other arms (default: {DRAWS:,}; --pretrained, "
-        f"{FEWER_DRAWS:,})",
+        help=f"rounds of the sampling check at γ 1, a tenth for other arms; tokens of the bigram check "
+        f"(default: {DRAWS:,}; --pretrained, {FEWER_DRAWS:,})",
     )
     add("--seed", type=int, default=0, help="repeat r uses seed + r, for every arm (default: 0)")
     add("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="auto: CUDA if there is a GPU, or CPU")

@@ -19,6 +19,7 @@ from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.ledger.arms import Arm, choose_arms
+from specmtp.ledger.build import build_ledger, num_steps
 from specmtp.ledger.files import write_json
 from specmtp.ledger.measure import Measured, forward_seconds, time_arms
 from specmtp.ledger.rows import speedup_json, verdict_line
@@ -184,7 +185,13 @@ def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
     return code, ledger
 
 
-def test_whole_ledger(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:
+def test_whole_ledger(
+    tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    steps: list[str] = []
+    expected: list[int] = []
+    monkeypatch.setattr(bench, "build_ledger", lambda m, s, say, progress: build_ledger(m, s, say, steps.append))
+    monkeypatch.setattr(bench, "num_steps", lambda m, s: expected.append(num_steps(m, s)) or expected[0])
     code, ledger = run_bench(tmp_path, "--gammas", "1,3", "--prompt", "abc")
     out, err = capsys.readouterr()
     assert code == 0 and ledger["checks"]["passed"]
@@ -209,6 +216,11 @@ def test_whole_ledger(tmp_path: Path, models: dict, capsys: pytest.CaptureFixtur
     assert all(len(p["drafts"]) == len(p["p"]) == len(p["q"]) >= p["accepted"] for p in sample["rounds"])
     assert ledger["models"]["target"]["sha256"] != ledger["models"]["draft"]["sha256"]
     assert len(ledger["checks"]["greedy"]) == 8 and len(ledger["checks"]["sampling"]) == 5
+    assert {(c["prompts"], c["tokens"]) for c in ledger["checks"]["greedy"]} == {(20, 48), (20, 600)}
+    assert [(c["method"], c["gamma"], c["tokens"]) for c in ledger["checks"]["bigram"]] == [
+        ("draft", 1, 10_000), ("mtp", 1, 10_000),
+    ]  # fmt: skip
+    assert len(steps) == expected[0]
 
 
 def test_arms_that_cannot_be_are_left_out_or_refused(
@@ -261,6 +273,9 @@ def test_compiled_rows_share_the_fastest_baseline(tmp_path: Path, models: dict) 
     assert rows["plain"]["compile_seconds"] is None and rows["plain_compile"]["compile_seconds"] > 0
     assert 0 < rows["draft_g3_compile"]["c"] < 1 and rows["draft_g3_compile"]["checks_passed"]
     assert len(ledger["checks"]["sampling"]) == 4
+    assert [(c["method"], c["backend"]) for c in ledger["checks"]["bigram"]] == [
+        ("plain", "compile"), ("draft", "compile"),
+    ]  # fmt: skip
 
 
 def test_without_a_compiler_the_rows_are_eager(
@@ -316,6 +331,7 @@ def test_a_wrong_decoder_has_no_speedup(
 
 @pytest.mark.parametrize("settings", [("--temperature", "0"), ("--top-k", "3"), ("--dtype", "bf16", "--top-p", "0.8")])
 def test_other_settings(tmp_path: Path, models: dict, settings: tuple) -> None:
-    code, ledger = run_bench(tmp_path, "--gammas", "2", *settings)
+    code, ledger = run_bench(tmp_path, "--gammas", "1,2", *settings)
     assert code == 0, ledger["verdict"]
     assert all(r["acceptance_matches_beta"] for r in ledger["rows"])
+    assert len(ledger["checks"]["bigram"]) == (0 if "--temperature" in settings else 2)

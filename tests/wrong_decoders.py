@@ -8,6 +8,7 @@ from specmtp.decoding.accept import Proposal, Verdict, accept
 from specmtp.decoding.drafters import DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import Noise
+from specmtp.decoding.round import Round
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.state import State
 
@@ -34,3 +35,13 @@ class OtherTemperature(DraftModel):
         right = super().propose(state, sampler, draft_v_BG)
         q_BGV = right.q_BGV.pow(0.8)
         return Proposal(right.drafts_BG, q_BGV / q_BGV.sum(-1, keepdim=True), right.num_drafts_B)
+
+
+class Forgetful(Decoder):
+    """Past 40 tokens its target's cache holds zeros alone."""
+
+    def play(self, state: State, noise: Noise, active_B: torch.Tensor) -> tuple[State, Round]:
+        if int(state.length_B.min()) > 40:
+            for ring in (*state.cache.keys, *state.cache.values):
+                ring.zero_()
+        return super().play(state, noise, active_B)

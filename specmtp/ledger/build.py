@@ -12,12 +12,12 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
-from specmtp.ledger.measure import GreedyTask, Progress, forward_seconds, run_checks, time_arms
+from specmtp.ledger.measure import GreedyTask, Progress, bigram_arms, forward_seconds, run_checks, time_arms
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
 from specmtp.ledger.profile import profile_json, roofline_json
 from specmtp.ledger.profile import profiled as is_profiled
 from specmtp.ledger.provenance import provenance
-from specmtp.ledger.rows import Json, greedy_json, make_rows, sample_json, sampling_json, verdict_line
+from specmtp.ledger.rows import Json, bigram_json, greedy_json, make_rows, sample_json, sampling_json, verdict_line
 from specmtp.ledger.timing import clock_for, cpu_threads
 
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ class Settings:
     tokens: int
     repeats: int
     draws: int
-    """Rounds of the sampling check at gamma 1; other arms take a part of them."""
+    """Rounds of the sampling check at gamma 1, of which other arms take a part; tokens of the bigram check."""
     seed: int
     sampler: Sampler
     gammas: list[int] | None
@@ -65,6 +65,7 @@ def num_steps(models: Models, settings: Settings) -> int:
     checked = {YARDSTICK, *(arm.checked_as for arm in arms)}
     compiled = sum(arm.backend in GRAPHS for arm in arms)
     checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 1) * len(checked)
+    checks += len(bigram_arms(checked, settings.sampler))
     profiled = sum(map(is_profiled, arms)) + 1 if settings.profile else 0
     return 3 + compiled + checks + (1 + settings.repeats) * len(arms) + profiled
 
@@ -175,6 +176,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
                 sampling_json(arm, check, vocabulary.symbols, vocabulary.decode(contexts[0]))
                 for arm, check in checks.sampling.items()
             ],
+            "bigram": [bigram_json(arm, check) for arm, check in checks.bigrams.items()],
             "mtp_effect": mtp_effect(trained),
             "joint": None,
         },
@@ -214,9 +216,7 @@ def sampling_contexts(text: list[int]) -> list[list[int]]:
 
 
 def greedy_tasks(text: list[int]) -> list[GreedyTask]:
-    """20 prompts of 8 characters × 48 tokens, inside the window, and 3 prompts × 600, far past it."""
+    """20 prompts of 8 characters × 48 tokens, inside the window, and × 600, far past it."""
     stride = min(997, (len(text) - 8) // 20)
-    return [
-        GreedyTask([text[i * stride : i * stride + 8] for i in range(20)], 48),
-        GreedyTask([text[i * stride : i * stride + 8] for i in (0, 7, 14)], 600),
-    ]
+    prompts = [text[i * stride : i * stride + 8] for i in range(20)]
+    return [GreedyTask(prompts, 48), GreedyTask(prompts, 600)]

@@ -1,6 +1,6 @@
 """Measures arms: checks first, then the clock, arms in turns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specmtp.analysis.bigram_check import BigramCheck, check_bigrams, sample_rows, tokens_a_row
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
+from specmtp.data.seeding import mix
 from specmtp.decoding.cudagraph import capture
 from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import AnyDecoder, filled_batches
@@ -33,12 +35,17 @@ class Checks:
 
     greedy: dict[Arm, list[GreedyCheck]] = field(default_factory=dict)
     sampling: dict[Arm, SamplingCheck] = field(default_factory=dict)
+    bigrams: dict[Arm, BigramCheck] = field(default_factory=dict)
 
     def passed(self, arm: Arm) -> bool:
         """Whether everything that was checked of an arm, or of the one it is checked as, held."""
         arm = arm.checked_as
-        sampling = self.sampling.get(arm)
-        return all(c.passed for c in self.greedy.get(arm, [])) and (sampling is None or sampling.passed)
+        found: list[GreedyCheck | SamplingCheck | BigramCheck | None] = [
+            *self.greedy.get(arm, []),
+            self.sampling.get(arm),
+            self.bigrams.get(arm),
+        ]
+        return all(check is None or check.passed for check in found)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def run_checks(
     threads: int,
     progress: Progress,
 ) -> Checks:
-    """Greedy identity on every task, then the law of samples, of every arm.
+    """Greedy identity on every task, then the law of samples, of every arm; then bigrams of whole texts of some.
 
     The cached plain arm is the yardstick of the greedy check, and has its own law checked like the others. Uncached
     arms are other generators past the window: they are held to what fits inside it, and to the first context alone.
@@ -98,7 +105,30 @@ def run_checks(
         rounds = rounds_of(arm, draws)
         with right_threads(decoder):
             checks.sampling[arm] = check_sampling(decoder, context, rounds, seed + i, len(decoders), others)
+    plain_rows: list[list[int]] = []
+    for i, arm in enumerate(bigram_arms(decoders, decoders[YARDSTICK].sampler)):
+        progress(f"bigrams {arm.label}, {draws} tokens")
+        with right_threads(decoders[arm]):
+            rows = sample_rows(decoders[arm], contexts[0], draws, tokens_a_row(draws), mix(seed, i))
+        if arm == YARDSTICK:
+            plain_rows = rows
+        else:
+            checks.bigrams[arm] = check_bigrams(plain_rows, rows, decoders[arm].target.config.vocab_size, seed)
     return checks
+
+
+def bigram_arms(checked: Iterable[Arm], sampler: Sampler) -> list[Arm]:
+    """Arms whose texts the bigram check takes: the yardstick, then what it is compared with.
+
+    Those are compiled arms at batch 1, where texts this long are cheap and only bigrams see what goes wrong far into
+    one, and of eager arms those with gamma 1. None at temperature 0, where the greedy check says more.
+    """
+    found = [
+        arm
+        for arm in checked
+        if arm.window_rule == "sliding" and arm.batch == 1 and (arm.backend != "eager" or arm.gamma == 1)
+    ]
+    return [YARDSTICK, *found] if found and not sampler.greedy else []
 
 
 def rounds_of(arm: Arm, draws: int) -> int:

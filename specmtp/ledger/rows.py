@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from specmtp.analysis.bigram_check import BigramCheck
 from specmtp.analysis.exact_acceptance import Agreement
 from specmtp.analysis.exactness import GreedyCheck
 from specmtp.analysis.sampling_check import SamplingCheck
@@ -163,6 +164,17 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
         "passed": check.passed,
         "context": context,
         "top": top,
+    }
+
+
+def bigram_json(arm: Arm, check: BigramCheck) -> Json:
+    """A bigram check as plain data."""
+    return {
+        "method": arm.method,
+        "gamma": arm.gamma,
+        "backend": arm.backend,
+        **asdict(check),
+        "passed": check.passed,
     }
 
 
