@@ -17,7 +17,7 @@ RESULTS ?= results/reference_cpu
 demo: $(VENV)/.locked
 	$(BIN)/python train.py --config configs/quick_draft.yaml --ckpt_path last
 	$(BIN)/python train.py --config configs/quick_main.yaml --ckpt_path last
-	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft
+	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft --backends eager,compile --graph-gammas 1
 
 ledger: $(VENV)/.locked
 	@echo "On two CPU cores: draft 3 minutes, target 35, control 30, ledger 20. Ctrl-C and 'make ledger' again go on."
@@ -25,7 +25,7 @@ ledger: $(VENV)/.locked
 	$(BIN)/python train.py --config configs/main.yaml $(REFERENCE) --run_name reference_main --trainer.max_steps 5000
 	$(BIN)/python train.py --config configs/control.yaml $(REFERENCE) --run_name reference_control --trainer.max_steps 5000
 	$(BIN)/python bench.py --target runs/reference_main/checkpoints/last.ckpt \
-		--draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,uncached,greedy --backends eager,compile --repeats 15 \
+		--draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,uncached,greedy --backends eager,compile --profile --repeats 15 \
 		--output $(RESULTS)/ledger.json
 	$(BIN)/python -m specmtp.report.results $(RESULTS) \
 		"[runs/reference_main,runs/reference_draft,runs/reference_control]"

@@ -19,7 +19,7 @@ from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
 from specmtp.ledger.build import Settings, build_ledger, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
-from specmtp.ledger.table import show_sample, show_table
+from specmtp.ledger.table import show_profile, show_sample, show_table
 from specmtp.pretrained import verified
 from specmtp.usage import plain_sentence
 
@@ -41,6 +41,7 @@ class BenchOptions:
     backends: list[str]
     batches: list[int]
     gammas: list[int] | None
+    graph_gammas: list[int] | None
     tokens: int
     prompt: str | None
     temperature: float
@@ -69,10 +70,10 @@ class BenchOptions:
         for backend in self.backends:
             if backend not in BACKENDS:
                 raise ValueError(f"--backends knows {', '.join(BACKENDS)}, got {backend!r}")
-        for name in ("gammas", "batches"):
+        for name in ("gammas", "graph_gammas", "batches"):
             for value in getattr(self, name) or []:
                 if value < 1:
-                    raise ValueError(f"--{name} must be whole numbers from 1, got {value}")
+                    raise ValueError(f"--{name.replace('_', '-')} must be whole numbers from 1, got {value}")
         for arm in self.arms or []:
             if arm not in (*METHODS, UNCACHED, GREEDY):
                 raise ValueError(f"--arms knows {', '.join((*METHODS, UNCACHED, GREEDY))} beside plain, got {arm!r}")
@@ -115,6 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--batches", type=numbers, default=[1], help="rows decoded at once: 1,4,16 (default: 1)")
     add("--gammas", type=numbers, help="drafts a round, for every drafter: 1,2,4 (default: each drafter's own list)")
+    add("--graph-gammas", type=numbers, help="of rows that are compiled, each takes a while to compile (default: all)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
     add("--prompt", help="an empty one means a newline (default: one that suits the text)")
     add("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
@@ -161,6 +163,8 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
         f"medians of {options.repeats} repeats, 95 % intervals"
     )
     show_table(console, ledger["rows"], title)
+    if ledger["profile"]:
+        show_profile(console, ledger["profile"], ledger["rows"])
     show_sample(console, where["prompt"], ledger["sample"])
     console.print(ledger["verdict"], style="bold", highlight=False)
 
@@ -196,6 +200,7 @@ def main(args: list[str] | None = None) -> int:
         draws=options.draws or (FEWER_DRAWS if options.pretrained else DRAWS),
         seed=options.seed,
         gammas=options.gammas,
+        graph_gammas=options.graph_gammas,
         threads=options.threads,
         profile=options.profile,
     )

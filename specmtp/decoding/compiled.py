@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specmtp.decoding.accept import AcceptRule, accept
 from specmtp.decoding.drafters import Drafter
-from specmtp.decoding.graphs import Compiled
+from specmtp.decoding.graphs import Compiled, cache_hits
 from specmtp.decoding.loop import Decoder, check_budget
 from specmtp.decoding.noise import CHUNK_ROUNDS, Noise, uniform_chunks
 from specmtp.decoding.round import Round, play_round
@@ -81,6 +81,8 @@ class CompiledDecoder(Decoder):
         self.batch = batch
         self._graph = Compiled(self._play, target.lm_head.weight.device, batch * (self.gamma + 1))
         self._first_seconds: dict[bool, float] = {}
+        self.from_cache: bool | None = None
+        """Whether the last graph came from the cache on disk; None before there is one."""
 
     def with_sampler(self, sampler: Sampler) -> "CompiledDecoder":
         """The same decoder with another sampler; it shares the graph where only the temperature differs."""
@@ -163,9 +165,12 @@ class CompiledDecoder(Decoder):
         return places, self._bound(places)
 
     def _bound(self, places: Places) -> Callable[[], object]:
-        began = time.perf_counter()
+        began, hits = time.perf_counter(), cache_hits()
         call = self._graph.bound(places, dry=True)
-        self._first_seconds.setdefault(torch.is_inference_mode_enabled(), time.perf_counter() - began)
+        kind = torch.is_inference_mode_enabled()
+        if kind not in self._first_seconds:
+            self._first_seconds[kind] = time.perf_counter() - began
+            self.from_cache = cache_hits() > hits
         return call
 
     def _places(self, state: State, end_B: Tensor) -> Places:

@@ -1,10 +1,13 @@
 """Functions as one graph of fixed shapes, through torch.compile, and calls of it without the host's ceremony."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.exc import InductorError
@@ -69,7 +72,7 @@ class Compiled:
             if self._graph is None:
                 self._graph = torch.compile(fresh(self._function), fullgraph=True, dynamic=False, backend=self._backend)
             try:
-                with inductor.patch(known(self._attempts[0])):
+                with inductor.patch(known(self._attempts[0])), without_onednn():
                     self._graph(*args)
                 return
             except InductorError:
@@ -91,6 +94,20 @@ class Compiled:
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """No weights packed by oneDNN: they would keep graphs out of the cache on disk."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a setting for Intel GPUs that is put back to what it was
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+def cache_hits() -> int:
+    """Graphs of this process that were read from the cache on disk."""
+    return int(counters["inductor"]["fxgraph_cache_hit"])
 
 
 def known(options: Options) -> Options:

@@ -82,16 +82,24 @@ def choose_arms(
     batches: Sequence[int] = (1,),
     uncached: bool = False,
     greedy: bool = False,
+    graph_gammas: Iterable[int] | None = None,
 ) -> list[Arm]:
     """plain, then every method at its gammas (its own list, or the given one), on every backend and batch; then twins.
 
-    Twins are of batch 1.
+    Twins are of batch 1. Backends of graphs take the arms of ``graph_gammas`` alone, where those are given.
     """
+    wanted = None if graph_gammas is None else {0, *graph_gammas}
     arms = [Arm(PLAIN, 0)]
     for method in METHODS:
         if method in methods:
             arms += [Arm(method, gamma) for gamma in (GAMMAS[method] if gammas is None else sorted(set(gammas)))]
-    cached = [replace(arm, backend=backend, batch=batch) for batch in batches for backend in backends for arm in arms]
+    cached = [
+        replace(arm, backend=backend, batch=batch)
+        for batch in batches
+        for backend in backends
+        for arm in arms
+        if backend not in GRAPHS or wanted is None or arm.gamma in wanted
+    ]
     uncached_twins = [replace(arm, backend=UNCACHED) for arm in arms if uncached]
     return cached + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
 

@@ -13,6 +13,7 @@ from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
 from specmtp.ledger.measure import GreedyTask, Progress, bigram_arms, forward_seconds, run_checks, time_arms
+from specmtp.ledger.memory import check_fits, memory_of
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
 from specmtp.ledger.profile import profile_json, roofline_json
 from specmtp.ledger.profile import profiled as is_profiled
@@ -41,6 +42,7 @@ class Settings:
     seed: int
     sampler: Sampler
     gammas: list[int] | None
+    graph_gammas: list[int] | None
     backends: list[str]
     batches: list[int]
     uncached: bool
@@ -52,7 +54,9 @@ class Settings:
 
     def arms(self, methods: Sequence[str]) -> list[Arm]:
         """The arms of these methods."""
-        return choose_arms(methods, self.gammas, self.backends, self.batches, self.uncached, self.greedy)
+        return choose_arms(
+            methods, self.gammas, self.backends, self.batches, self.uncached, self.greedy, self.graph_gammas
+        )
 
     def json(self) -> Json:
         """As plain data."""
@@ -81,6 +85,8 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         checkpoint.net.to(device=settings.device, dtype=settings.dtype)
     target, draft = models.target.net, models.draft.net.gpt if models.draft else None
     arms = settings.arms(models.methods)
+    shapes = target.gpt.config, draft.config if draft else None, target.mtp.depth
+    check_fits(arms, *shapes, settings.dtype.itemsize, memory_of(settings.device))
     checked = list(dict.fromkeys([YARDSTICK, *(arm.checked_as for arm in arms)]))
     decoders = make_decoders([*checked, *arms], models.target, models.draft, settings.sampler)
     vocabulary, clock = models.target.vocabulary, clock_for(settings.device)
@@ -129,25 +135,20 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
 
     where = provenance(settings.device, settings.dtype, settings.threads)
     common = {k: where[k] for k in ("device", "dtype", "threads")} | {"prompts": 1}
-    compile_seconds = {arm: d.compile_seconds for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
+    compiled = {arm: d for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
+    compile_seconds = {arm: (d.compile_seconds, d.from_cache) for arm, d in compiled.items()}
     rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, compile_seconds)
     shown, trained = sample_arm(arms, rows), models_json(models)
     profile = None
     if settings.profile and any(map(is_profiled, arms)):
-        config, width = target.gpt.config, settings.dtype.itemsize
+        width = settings.dtype.itemsize
         with cpu_threads(settings.threads):
             profile = profile_json(
                 decoders,
                 dict(zip(arms, rows, strict=True)),
                 contexts[0],
                 clock,
-                partial(
-                    roofline_json,
-                    target=config,
-                    draft=draft.config if draft else None,
-                    mtp_depth=target.mtp.depth,
-                    width=width,
-                ),
+                partial(roofline_json, target=shapes[0], draft=shapes[1], mtp_depth=shapes[2], width=width),
                 width * sum(p.numel() for p in target.gpt.parameters()),
                 settings.dtype,
                 progress,

@@ -35,7 +35,7 @@ def make_rows(
     num_tokens: int,
     sampler: Sampler,
     common: Json,
-    compile_seconds: Mapping[Arm, float],
+    compile_seconds: Mapping[Arm, tuple[float, bool | None]],
 ) -> list[Json]:
     """One row an arm, in the order of the arms.
 
@@ -47,7 +47,7 @@ def make_rows(
         num_tokens: the budget of a generation.
         sampler: what was sampled with.
         common: columns that are the same for all rows (device, dtype, threads, …).
-        compile_seconds: what compiling took, or reading the graph from the cache, of arms that are compiled.
+        compile_seconds: of arms that are compiled, what compiling took, or reading the graph from the cache, and which.
     """
     rows = []
     for arm, result in measured.items():
@@ -98,7 +98,8 @@ def make_rows(
                 "theory_speedup": theoretical_speedup(alpha, arm.gamma, c),
                 "seconds": {**asdict(spread), "samples": seconds},
                 "prefill_seconds": Spread.of([s.prefill_seconds for s in result.samples]).median,
-                "compile_seconds": compile_seconds.get(arm),
+                "compile_seconds": compile_seconds.get(arm, (None, None))[0],
+                "compile_from_cache": compile_seconds.get(arm, (None, None))[1],
                 "ms_per_token": 1000 * spread.median / (num_tokens * arm.batch),
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta,
