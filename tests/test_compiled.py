@@ -1,6 +1,7 @@
 """Compiled rounds: the same tokens as eager ones under the same noise. Four graphs, compiled once for the module."""
 
 import shutil
+import time
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.noise import uniform_chunks
 from specmtp.decoding.sampling import Sampler
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 
@@ -86,3 +88,46 @@ def test_fused_networks_are_the_same_function() -> None:
         one = Decoder(net.gpt, drafter(kind, net, None), Sampler(0)).generate(PROMPTS, 200).tokens
         two = Decoder(fused.gpt, drafter(kind, fused, None), Sampler(0)).generate(PROMPTS, 200).tokens  # type: ignore[arg-type]
         assert one == two
+
+
+def far(decoder: CompiledDecoder, num_tokens: int, tenths: int = 10) -> tuple[float, list[float]]:
+    """Decodes at least that many tokens from one prompt.
+
+    Returns the largest difference of its last logits from those of the last layers × window tokens encoded anew from
+    position 0, and the seconds of every tenth of the way.
+    """
+    state, _ = decoder.prefill([[1, 2, 3]])
+    places, call = decoder._ready(state, state.length_B + (decoder.gamma + 1) * num_tokens)
+    uniforms = uniform_chunks(0, 1, decoder.gamma)
+    tokens, seconds = [1, 2, 3], []
+    for _ in range(tenths):
+        began = time.perf_counter()
+        for _ in range(num_tokens // (32 * tenths)):
+            places.uniform_RBU.copy_(next(uniforms))
+            places.tape.next_1.zero_()
+            for _ in range(32):
+                call()
+            tokens += places.tape.trace(32).tokens(0)
+            del tokens[:-4096]
+        seconds.append(time.perf_counter() - began)
+    state, config = places.state, decoder.target.config
+    start_B = state.length_B - 1
+    h_BTD = decoder.target.hidden(state.tokens(start_B, 1), state.cache, state.cache.geometry(start_B, 1))
+    anew = torch.tensor([tokens[-config.num_layers * config.attention_window :]])
+    difference = decoder.target.logits(h_BTD)[0, -1] - decoder.target(anew)[0, -1]
+    assert int(state.length_B) > 0.99 * num_tokens
+    return float(difference.abs().max()), seconds
+
+
+def test_position_100_000_is_as_good_as_any(pairs: dict) -> None:
+    """Nothing grows on the way but the counters, and the angles keep their precision."""
+    difference, _ = far(pairs["plain"][1], 100_000)
+    assert difference < 1e-3
+
+
+@pytest.mark.slow
+def test_100_000_tokens_take_constant_time(pairs: dict) -> None:
+    """The last tenth within 10 % of the first; the best of three, since other work only slows down."""
+    runs = [far(pairs["plain"][1], 100_000)[1] for _ in range(3)]
+    first, last = min(run[0] for run in runs), min(run[-1] for run in runs)
+    assert last == pytest.approx(first, rel=0.1)

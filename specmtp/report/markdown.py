@@ -9,6 +9,7 @@ from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
 from specmtp.ledger.rows import HEADERS, cells
+from specmtp.report.costs import batch_table, profile_table
 from specmtp.report.reference import comparison_table, figures_table
 
 
@@ -52,16 +53,19 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "figures": figures_table,
     "comparison": comparison_table,
     "temperature": temperature_table,
+    "profile": profile_table,
+    "batch": batch_table,
 }
+Table = Literal["rows", "figures", "comparison", "temperature", "profile", "batch"]
 
 
-def print_table(ledger: str, table: Literal["rows", "figures", "comparison", "temperature"] = "rows") -> None:
+def print_table(ledger: str, table: Table = "rows") -> None:
     """Prints a Markdown table of a ledger.
 
     Args:
         ledger: a ledger.json.
         table: the rows; the figures of the reference experiment to reproduce; its rows beside these; acceptance
-            against temperature.
+            against temperature; where the time of a round goes; speed-up against batch.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.
