@@ -97,7 +97,7 @@ def far(decoder: CompiledDecoder, num_tokens: int, tenths: int = 10) -> tuple[fl
     position 0, and the seconds of every tenth of the way.
     """
     state, _ = decoder.prefill([[1, 2, 3]])
-    places, call = decoder._ready(state, state.length_B + (decoder.gamma + 1) * num_tokens)
+    places, call = decoder.ready(state, state.length_B + (decoder.gamma + 1) * num_tokens)
     uniforms = uniform_chunks(0, 1, decoder.gamma)
     tokens, seconds = [1, 2, 3], []
     for _ in range(tenths):

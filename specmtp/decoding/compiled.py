@@ -105,7 +105,7 @@ class CompiledDecoder(Decoder):
     def warm_up(self) -> None:
         """Compiles now, or takes the graph from the cache on disk."""
         state, _ = self.prefill([[0]] * self.batch)
-        self._ready(state, state.length_B)
+        self.ready(state, state.length_B)
 
     @property
     def compile_seconds(self) -> float:
@@ -119,7 +119,7 @@ class CompiledDecoder(Decoder):
             ValueError: as ``check_own``.
         """
         self.check_own(state)
-        places, call = self._ready(state, state.length_B + active_B)
+        places, call = self.ready(state, state.length_B + active_B)
         places.uniform_RBU[0] = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
         call()
         return self._left(places), places.tape.first()
@@ -134,7 +134,7 @@ class CompiledDecoder(Decoder):
         self.check_own(state)
         pieces: list[Trace] = []
         remaining = num_tokens
-        places, call = self._ready(state, state.length_B + num_tokens)
+        places, call = self.ready(state, state.length_B + num_tokens)
         uniforms = uniform_chunks(seed, self.batch, self.gamma, places.end_B.device)
         while remaining > 0:
             places.uniform_RBU.copy_(next(uniforms))
@@ -159,7 +159,7 @@ class CompiledDecoder(Decoder):
         tape.write(played)
         state.length_B.copy_(left.length_B)
 
-    def _ready(self, state: State, end_B: Tensor) -> tuple[Places, Callable[[], object]]:
+    def ready(self, state: State, end_B: Tensor) -> tuple[Places, Callable[[], object]]:
         """The places of rounds from this state, and the call that plays one."""
         places = self._places(state, end_B)
         return places, self._bound(places)

@@ -25,7 +25,7 @@ class CudaGraphDecoder(CompiledDecoder):
         self.capture: Callable[[Replay], Replay] = capture
         self._captured: dict[bool, tuple[Places, Replay]] = {}
 
-    def _ready(self, state: State, end_B: Tensor) -> tuple[Places, Replay]:
+    def ready(self, state: State, end_B: Tensor) -> tuple[Places, Replay]:
         kind = torch.is_inference_mode_enabled()
         if kind not in self._captured:
             own: Places = copied(self._places(state, state.length_B))  # no row is active while it is captured

@@ -55,7 +55,7 @@ def parts(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dic
     that compute nothing, calls and noise and tape included.
     """
     state, _ = decoder.prefill([list(context)])
-    places, _ = decoder._ready(state, state.length_B + 1)
+    places, _ = decoder.ready(state, state.length_B + 1)
     temperature, gamma, device = places.temperature, decoder.gamma, places.end_B.device
     noise = Noise.split(torch.rand(1, 2 * gamma + 1, device=device))
     vocab = decoder.target.config.vocab_size

@@ -25,8 +25,7 @@ def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> 
     for row in rows:
         *texts, measured = cells(row)
         table.add_row(*texts, Text(measured, style=_style(row["speedup"])))
-    console.width = max(console.width, console.measure(table, options=console.options.update(width=ROOM)).maximum)
-    console.print(table)
+    _print_whole(console, table)
 
 
 def show_profile(console: Console, profile: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
@@ -46,7 +45,7 @@ def show_profile(console: Console, profile: dict[str, Any], rows: Sequence[dict[
         parts = [number(part[name], 1) for name in ("round_us", *names)]
         limits = number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 2)
         table.add_row(label[row], *parts, worth.get(row, "–"), *limits)
-    console.print(table)
+    _print_whole(console, table)
     console.print(
         f"this machine reads the target's weights at {profile['bandwidth_bytes_per_second'] / 1e9:.0f} GB/s and "
         f"multiplies matrices at {profile['matrix_flops_per_second'] / 1e9:.0f} GFLOP/s\n",
@@ -65,6 +64,11 @@ def show_sample(console: Console, prompt: str, sample: dict[str, Any]) -> None:
     for symbol, mark in zip(sample["text"], sample["marks"], strict=True):
         shown.append(symbol, style=STYLES[mark])
     console.print(shown)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=ROOM)).maximum)
+    console.print(table)
 
 
 def _style(speedup: dict[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""What a round costs and what a batch brings, as Markdown tables."""
+"""What a round costs, as a Markdown table."""
 
 from typing import Any
 
@@ -35,29 +35,3 @@ def profile_table(ledger: dict[str, Any]) -> str:
         limits = [number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 1)]
         lines.append("| " + " | ".join([label[row], *values, worth.get(row, "–"), *limits]) + " |")
     return "\n".join(lines)
-
-
-def batch_table(ledger: dict[str, Any]) -> str:
-    """Speed-up over plain decoding of the same batch, and tokens a second, against the number of rows."""
-    rows = [row for row in ledger["rows"] if row["window_rule"] == "sliding" and row["backend"] != "eager"]
-    batches = sorted({row["batch"] for row in rows})
-    arms: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in rows:
-        arms.setdefault(row["label"].split(",")[0], {})[row["batch"]] = row
-    lines = [
-        "| speed-up over plain of the same batch (tokens / s) | " + " | ".join(f"batch {b}" for b in batches) + " |",
-        "|---|" + "---:|" * len(batches),
-    ]
-    for name, by_batch in arms.items():
-        cells = [_batch_cell(by_batch.get(batch)) for batch in batches]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _batch_cell(row: dict[str, Any] | None) -> str:
-    if row is None or row["speedup"] is None:
-        return "–"
-    rate, speedup = f"{1000 / row['ms_per_token']:,.0f}", row["speedup"]
-    if speedup["baseline"] == row["id"]:
-        return f"1 ({rate})"
-    return f"{speedup['median']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}] ({rate})"

@@ -9,7 +9,7 @@ from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
 from specmtp.ledger.rows import HEADERS, cells
-from specmtp.report.costs import batch_table, profile_table
+from specmtp.report.costs import profile_table
 from specmtp.report.reference import comparison_table, figures_table
 
 
@@ -54,9 +54,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "comparison": comparison_table,
     "temperature": temperature_table,
     "profile": profile_table,
-    "batch": batch_table,
 }
-Table = Literal["rows", "figures", "comparison", "temperature", "profile", "batch"]
+Table = Literal["rows", "figures", "comparison", "temperature", "profile"]
 
 
 def print_table(ledger: str, table: Table = "rows") -> None:
@@ -65,7 +64,7 @@ def print_table(ledger: str, table: Table = "rows") -> None:
     Args:
         ledger: a ledger.json.
         table: the rows; the figures of the reference experiment to reproduce; its rows beside these; acceptance
-            against temperature; where the time of a round goes; speed-up against batch.
+            against temperature; where the time of a round goes.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.
