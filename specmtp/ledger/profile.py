@@ -90,13 +90,13 @@ def parts(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dic
 
     uniform = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
     calls = {
-        "empty": bound(lambda x: x + 1, torch.zeros(1, device=device)),
-        "verify": bound(_verify(decoder, gamma + 1), state, temperature),
-        "accept": bound(accepted, p_BNV, proposal.drafts_BG, proposal.q_BGV, proposal.num_drafts_B, uniform),
-        "cache": bound(cache, places, h_BND),
+        "empty": bound(device, lambda x: x + 1, torch.zeros(1, device=device)),
+        "verify": bound(device, _verify(decoder, gamma + 1), state, temperature),
+        "accept": bound(device, accepted, p_BNV, proposal.drafts_BG, proposal.q_BGV, proposal.num_drafts_B, uniform),
+        "cache": bound(device, cache, places, h_BND),
     }
     if gamma:
-        calls["draft"] = bound(draft, state, temperature, noise.draft_v_BG)
+        calls["draft"] = bound(device, draft, state, temperature, noise.draft_v_BG)
     seconds = _in_blocks(clock, calls)
     empty = seconds.pop("empty")
     found = {name: max(value - empty, 0.0) for name, value in seconds.items()}
@@ -117,11 +117,9 @@ def _in_blocks(clock: Clock, calls: Mapping[Name, Callable[[], Any]]) -> dict[Na
     return {name: value / BLOCK for name, value in seconds.items()}
 
 
-def bound(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+def bound(device: torch.device, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     """The bare call of a function's graph."""
-    return Compiled(function, torch.device("cpu") if not torch.cuda.is_available() else torch.device("cuda")).bound(
-        *args
-    )
+    return Compiled(function, device).bound(*args)
 
 
 def _verify(decoder: CompiledDecoder, tokens: int) -> Callable[[State, Tensor], Tensor]:
@@ -141,9 +139,10 @@ def _verify(decoder: CompiledDecoder, tokens: int) -> Callable[[State, Tensor], 
 def verify_seconds(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dict[int, float]:
     """Median seconds of a target forward over n tokens, distributions included, n = 1..9; timed in turns."""
     state, _ = decoder.prefill([list(context)])
-    temperature = torch.tensor(float(decoder.sampler.temperature), device=state.length_B.device)
-    calls: dict[int, Callable[[], Any]] = {0: bound(lambda x: x + 1, torch.zeros(1, device=state.length_B.device))}
-    calls |= {n: bound(_verify(decoder, n), state, temperature) for n in range(1, MOST_TOKENS + 1)}
+    device = state.length_B.device
+    temperature = torch.tensor(float(decoder.sampler.temperature), device=device)
+    calls: dict[int, Callable[[], Any]] = {0: bound(device, lambda x: x + 1, torch.zeros(1, device=device))}
+    calls |= {n: bound(device, _verify(decoder, n), state, temperature) for n in range(1, MOST_TOKENS + 1)}
     seconds = _in_blocks(clock, calls)
     return {n: seconds[n] - seconds[0] for n in range(1, MOST_TOKENS + 1)}
 
