@@ -1,12 +1,19 @@
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from specmtp.decoding.compiled import CompiledDecoder
+from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
+from specmtp.decoding.loop import Decoder
+from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.sampling import Sampler
 from specmtp.nn.cache import Geometry, KVCache
 from specmtp.nn.config import GPTConfig
+from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
@@ -35,6 +42,22 @@ def small_target(depth: int = 1, shared: bool = False, seed: int = 0, config: GP
 def small_draft(seed: int = 1, config: GPTConfig = SMALL_DRAFT) -> GPT:
     torch.manual_seed(seed)
     return sharpened(GPT(config))
+
+
+def make_drafter(kind: str, net: Any, draft: Any) -> Drafter:
+    """A drafter over the small networks: plain, or three drafts a round."""
+    makers = {"plain": lambda: NoDrafter(13), "draft": lambda: DraftModel(draft, 3), "mtp": lambda: MTPDrafter(net, 3)}
+    return makers[kind]()
+
+
+def eager_and_graph(
+    kind: str, make: type[CompiledDecoder] = CompiledDecoder, batch: int = 1
+) -> tuple[Decoder, CompiledDecoder]:
+    """An eager decoder and one of graphs with the same weights."""
+    net, draft = small_target(depth=2), small_draft()
+    fused: Any = FusedMultiTokenGPT(net)
+    graph = make(fused.gpt, make_drafter(kind, fused, FusedGPT(draft)), Sampler(), batch=batch)
+    return Decoder(net.gpt, make_drafter(kind, net, draft), Sampler()), graph
 
 
 class TableGPT(nn.Module):

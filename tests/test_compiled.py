@@ -5,40 +5,24 @@ import time
 
 import pytest
 import torch
-from conftest import small_draft, small_target
+from conftest import eager_and_graph, make_drafter, small_target
 
 from specmtp.analysis.sampling_check import check_sampling
 from specmtp.decoding.compiled import CompiledDecoder
-from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
-from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import uniform_chunks
 from specmtp.decoding.sampling import Sampler
-from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
+from specmtp.nn.fused import FusedMultiTokenGPT
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3]]
 
 
-def drafter(kind: str, net, draft) -> Drafter:  # type: ignore[no-untyped-def]
-    return {"plain": lambda: NoDrafter(13), "draft": lambda: DraftModel(draft, 3), "mtp": lambda: MTPDrafter(net, 3)}[
-        kind
-    ]()
-
-
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, tuple[Decoder, CompiledDecoder]]:
     """Eager and compiled decoders by drafter; the one called batch takes three rows."""
-    found = {}
-    for name in ("plain", "draft", "mtp", "batch"):
-        kind, batch = ("draft", 3) if name == "batch" else (name, 1)
-        net, draft = small_target(depth=2), small_draft()
-        fused, small = FusedMultiTokenGPT(net), FusedGPT(draft)
-        found[name] = (
-            Decoder(net.gpt, drafter(kind, net, draft), Sampler()),
-            CompiledDecoder(fused.gpt, drafter(kind, fused, small), Sampler(), batch=batch),  # type: ignore[arg-type]
-        )
-    return found
+    found = {name: eager_and_graph(name) for name in ("plain", "draft", "mtp")}
+    return found | {"batch": eager_and_graph("draft", batch=3)}
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +69,8 @@ def test_fused_networks_are_the_same_function() -> None:
     net = small_target(depth=2)
     fused = FusedMultiTokenGPT(net)
     for kind in ("plain", "mtp"):
-        one = Decoder(net.gpt, drafter(kind, net, None), Sampler(0)).generate(PROMPTS, 200).tokens
-        two = Decoder(fused.gpt, drafter(kind, fused, None), Sampler(0)).generate(PROMPTS, 200).tokens  # type: ignore[arg-type]
+        one = Decoder(net.gpt, make_drafter(kind, net, None), Sampler(0)).generate(PROMPTS, 200).tokens
+        two = Decoder(fused.gpt, make_drafter(kind, fused, None), Sampler(0)).generate(PROMPTS, 200).tokens  # type: ignore[arg-type]
         assert one == two
 
 

@@ -5,22 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import SMALL, SMALL_DRAFT, small_draft, small_target
+from conftest import SMALL, SMALL_DRAFT, eager_and_graph, small_target
 
 from specmtp.analysis.roofline import forward_work, round_work
 from specmtp.decoding import compiled
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.cudagraph import CudaGraphDecoder
-from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
-from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import noise_stream
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger import profile
 from specmtp.ledger.arms import Arm
 from specmtp.ledger.memory import check_fits, row_bytes
 from specmtp.ledger.timing import WallClock
-from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3]]
 
@@ -44,22 +41,11 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untype
 
 
 def decoders(kind: str, make: type[CompiledDecoder], batch: int = 1) -> tuple[Decoder, CompiledDecoder]:
-    """An eager decoder and one of graphs with the same weights."""
-    net, draft = small_target(depth=2), small_draft()
-    fused: Any = FusedMultiTokenGPT(net)
-    small: Any = FusedGPT(draft)
-
-    def drafter(net: Any, draft: Any) -> Drafter:
-        return {
-            "plain": lambda: NoDrafter(13),
-            "draft": lambda: DraftModel(draft, 3),
-            "mtp": lambda: MTPDrafter(net, 3),
-        }[kind]()
-
-    graph = make(fused.gpt, drafter(fused, small), Sampler(), batch=batch)
+    """An eager decoder and one of graphs; what a CUDA graph replays is the round itself."""
+    eager, graph = eager_and_graph(kind, make, batch)
     if isinstance(graph, CudaGraphDecoder):
-        graph.capture = lambda call: call  # a replay plays the same round on the same places
-    return Decoder(net.gpt, drafter(net, draft), Sampler()), graph
+        graph.capture = lambda call: call
+    return eager, graph
 
 
 @pytest.mark.parametrize("make", [CompiledDecoder, CudaGraphDecoder])

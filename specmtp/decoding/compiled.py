@@ -3,11 +3,10 @@
 Shapes: B rows, G drafts (gamma), R rounds of a chunk, U = 2·G + 1 uniforms a round.
 """
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -84,13 +83,11 @@ class CompiledDecoder(Decoder):
         self.from_cache: bool | None = None
         """Whether the last graph came from the cache on disk; None before there is one."""
 
-    def with_sampler(self, sampler: Sampler) -> "CompiledDecoder":
+    def with_sampler(self, sampler: Sampler) -> Self:
         """The same decoder with another sampler; it shares the graph where only the temperature differs."""
         if (sampler.top_k, sampler.top_p) != (self.sampler.top_k, self.sampler.top_p):
             return type(self)(self.target, self.drafter, sampler, self.accept_rule, self.batch)
-        other = copy.copy(self)
-        other.sampler = sampler
-        return other
+        return super().with_sampler(sampler)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[State, int]:
         """As ``Decoder.prefill``.
@@ -151,13 +148,17 @@ class CompiledDecoder(Decoder):
 
     def _play(self, places: Places) -> None:
         """The graph: a round in which the rows short of their end are active."""
-        sampler: Any = GraphSampler(places.temperature, Sampler(1.0, self.sampler.top_k, self.sampler.top_p))
+        sampler = self.graph_sampler(places.temperature)
         state, tape = places.state, places.tape
         noise = Noise.split(places.uniform_RBU.index_select(0, tape.next_1)[0])
         active_B = state.length_B < places.end_B
         left, played = play_round(self.target, self.drafter, sampler, self.accept_rule, state, noise, active_B)
         tape.write(played)
         state.length_B.copy_(left.length_B)
+
+    def graph_sampler(self, temperature: Tensor) -> Any:
+        """The sampler inside graphs: this decoder's, but for the temperature."""
+        return GraphSampler(temperature, Sampler(1.0, self.sampler.top_k, self.sampler.top_p))
 
     def ready(self, state: State, end_B: Tensor) -> tuple[Places, Callable[[], object]]:
         """The places of rounds from this state, and the call that plays one."""

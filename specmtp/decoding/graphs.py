@@ -96,6 +96,11 @@ class Compiled:
         return call
 
 
+def empty_call(device: torch.device) -> Callable[[], Any]:
+    """The bare call of a graph that does next to nothing: what calling one costs."""
+    return Compiled(lambda x: x + 1, device).bound(torch.zeros(1, device=device))
+
+
 @contextmanager
 def without_onednn() -> Iterator[None]:
     """No weights packed by oneDNN: they would keep graphs out of the cache on disk."""

@@ -7,7 +7,7 @@ import copy
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ class Decoder:
     def gamma(self) -> int:
         return self.drafter.gamma
 
-    def with_sampler(self, sampler: Sampler) -> "Decoder":
+    def with_sampler(self, sampler: Sampler) -> Self:
         """The same decoder with another sampler; states of one are states of the other."""
         other = copy.copy(self)
         other.sampler = sampler

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm, choose_
 from specmtp.ledger.measure import GreedyTask, Progress, bigram_arms, forward_seconds, run_checks, time_arms
 from specmtp.ledger.memory import check_fits, memory_of
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
-from specmtp.ledger.profile import profile_json, roofline_json
+from specmtp.ledger.profile import profile_json
 from specmtp.ledger.profile import profiled as is_profiled
 from specmtp.ledger.provenance import provenance
 from specmtp.ledger.rows import Json, bigram_json, greedy_json, make_rows, sample_json, sampling_json, verdict_line
@@ -141,18 +140,9 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
     shown, trained = sample_arm(arms, rows), models_json(models)
     profile = None
     if settings.profile and any(map(is_profiled, arms)):
-        width = settings.dtype.itemsize
+        by_arm = dict(zip(arms, rows, strict=True))
         with cpu_threads(settings.threads):
-            profile = profile_json(
-                decoders,
-                dict(zip(arms, rows, strict=True)),
-                contexts[0],
-                clock,
-                partial(roofline_json, target=shapes[0], draft=shapes[1], mtp_depth=shapes[2], width=width),
-                width * sum(p.numel() for p in target.gpt.parameters()),
-                settings.dtype,
-                progress,
-            )
+            profile = profile_json(decoders, by_arm, contexts[0], clock, target, draft, progress)
     corpus = models.target.metrics.get("corpus") or {}
     return {
         "schema_version": SCHEMA_VERSION,

@@ -14,7 +14,7 @@ from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
 from specmtp.data.seeding import mix
 from specmtp.decoding.cudagraph import capture
-from specmtp.decoding.graphs import Compiled
+from specmtp.decoding.graphs import Compiled, empty_call
 from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Counts, Trace
@@ -230,11 +230,8 @@ def _cached_calls(target: Any, draft: Any) -> dict[str, "partial[Tensor]"]:
 def _compiled_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
     fused = FusedMultiTokenGPT(target), FusedGPT(draft) if draft else None
     device = target.gpt.lm_head.weight.device
-    empty = partial(lambda x: x + 1, torch.zeros(1, device=device))
-    return {
-        name: Compiled(call.func, device).bound(*call.args)
-        for name, call in (_cached_calls(*fused) | {EMPTY: empty}).items()
-    }
+    calls = {name: Compiled(call.func, device).bound(*call.args) for name, call in _cached_calls(*fused).items()}
+    return calls | {EMPTY: empty_call(device)}
 
 
 def _uncached_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from specmtp.analysis.roofline import round_work
-from specmtp.decoding.accept import Proposal, Verdict, accept
-from specmtp.decoding.compiled import CompiledDecoder, GraphSampler, Places
-from specmtp.decoding.graphs import Compiled
+from specmtp.decoding.accept import Proposal, accept
+from specmtp.decoding.compiled import CompiledDecoder, Places
+from specmtp.decoding.graphs import Compiled, empty_call
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.round import emit
-from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.state import State
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.timing import Clock, median_seconds
-from specmtp.nn.config import GPTConfig
+from specmtp.nn.gpt import GPT
+from specmtp.nn.mtp import MultiTokenGPT
 
 Json = dict[str, Any]
 Name = TypeVar("Name", bound=Hashable)
@@ -57,7 +57,8 @@ def parts(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dic
     state, _ = decoder.prefill([list(context)])
     places, _ = decoder.ready(state, state.length_B + 1)
     temperature, gamma, device = places.temperature, decoder.gamma, places.end_B.device
-    noise = Noise.split(torch.rand(1, 2 * gamma + 1, device=device))
+    uniform = torch.rand(1, 2 * gamma + 1, device=device)
+    noise = Noise.split(uniform)
     vocab = decoder.target.config.vocab_size
     p_BNV = torch.rand(1, gamma + 1, vocab, device=device).softmax(-1)
     proposal = Proposal(
@@ -69,18 +70,14 @@ def parts(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dic
     played = emit(p_BNV, proposal, accept(p_BNV, proposal, noise), active_B)
     h_BND = torch.zeros(1, gamma + 1, decoder.target.config.d_model, device=device, dtype=state.cache.keys[0].dtype)
 
-    def sampler(temperature: Tensor) -> Any:
-        return GraphSampler(temperature, Sampler(1.0, decoder.sampler.top_k, decoder.sampler.top_p))
-
     def draft(state: State, temperature: Tensor, v_BG: Tensor) -> tuple[Tensor, Tensor]:
-        made = decoder.drafter.propose(state, sampler(temperature), v_BG)
+        made = decoder.drafter.propose(state, decoder.graph_sampler(temperature), v_BG)
         return made.drafts_BG, made.q_BGV
 
     def accepted(p_BNV: Tensor, drafts: Tensor, q: Tensor, num: Tensor, uniform: Tensor) -> Tensor:
         made = Proposal(drafts, q, num)
         found = emit(p_BNV, made, accept(p_BNV, made, Noise.split(uniform)), active_B)
-        verdict: Verdict = found.verdict
-        return torch.cat([found.emitted_BN, found.count_B[:, None], verdict.beta_BG.long()], 1)
+        return torch.cat([found.emitted_BN, found.count_B[:, None], found.verdict.beta_BG.long()], 1)
 
     def cache(places: Places, h_BND: Tensor) -> None:
         places.state.write(places.state.length_B, played.emitted_BN)
@@ -88,9 +85,8 @@ def parts(decoder: CompiledDecoder, context: Sequence[int], clock: Clock) -> dic
         places.tape.next_1.zero_()
         places.tape.write(played)
 
-    uniform = torch.cat([noise.draft_v_BG, noise.accept_u_BG, noise.emit_v_B[:, None]], 1)
     calls = {
-        "empty": bound(device, lambda x: x + 1, torch.zeros(1, device=device)),
+        "empty": empty_call(device),
         "verify": bound(device, _verify(decoder, gamma + 1), state, temperature),
         "accept": bound(device, accepted, p_BNV, proposal.drafts_BG, proposal.q_BGV, proposal.num_drafts_B, uniform),
         "cache": bound(device, cache, places, h_BND),
@@ -129,8 +125,7 @@ def _verify(decoder: CompiledDecoder, tokens: int) -> Callable[[State, Tensor], 
         start_B = state.length_B - 1
         ids_BN = state.tokens(start_B, tokens)
         h_BND = target.hidden(ids_BN, state.cache, state.cache.geometry(start_B, tokens))
-        sampler = GraphSampler(temperature, Sampler(1.0, decoder.sampler.top_k, decoder.sampler.top_p))
-        return sampler(target.logits(h_BND))
+        return decoder.graph_sampler(temperature)(target.logits(h_BND))
 
     return verify
 
@@ -141,7 +136,7 @@ def verify_seconds(decoder: CompiledDecoder, context: Sequence[int], clock: Cloc
     state, _ = decoder.prefill([list(context)])
     device = state.length_B.device
     temperature = torch.tensor(float(decoder.sampler.temperature), device=device)
-    calls: dict[int, Callable[[], Any]] = {0: bound(device, lambda x: x + 1, torch.zeros(1, device=device))}
+    calls: dict[int, Callable[[], Any]] = {0: empty_call(device)}
     calls |= {n: bound(device, _verify(decoder, n), state, temperature) for n in range(1, MOST_TOKENS + 1)}
     seconds = _in_blocks(clock, calls)
     return {n: seconds[n] - seconds[0] for n in range(1, MOST_TOKENS + 1)}
@@ -153,7 +148,7 @@ def machine_rates(clock: Clock, working_set: float, device: torch.device, dtype:
 
     The first is the better of a sum and a matrix-vector product, the second of square products of three sizes.
     """
-    width = torch.empty(0, dtype=dtype).element_size()
+    width = dtype.itemsize
     side = max(int((working_set / width) ** 0.5), 64)
     matrix, vector = (torch.rand(shape, device=device).to(dtype) for shape in ((side, side), (side,)))
     reads = {"sum": lambda: matrix.sum(), "product": lambda: matrix @ vector}
@@ -181,17 +176,16 @@ def worth_json(row: Json, v: Mapping[int, float]) -> Json:
 def roofline_json(
     rows: Sequence[Json],
     rates: tuple[float, float],
-    target: GPTConfig,
-    draft: GPTConfig | None,
-    mtp_depth: int,
-    width: int,
+    target: MultiTokenGPT,
+    draft: GPT | None,
 ) -> list[Json]:
     """Bytes and operations of a round of every cached row, the floor they set, and how far above it the row is."""
+    config, small, width = target.gpt.config, draft.config if draft else None, target.gpt.lm_head.weight.itemsize
     found = []
     for row in rows:
         if row["window_rule"] != "sliding":
             continue
-        work = round_work(row["method"], row["gamma"], target, draft, mtp_depth, row["batch"], width)
+        work = round_work(row["method"], row["gamma"], config, small, target.mtp.depth, row["batch"], width)
         floor = 1e6 * work.seconds(*rates) / (row["tokens_per_target_forward"] * row["batch"])
         measured = 1e3 * row["ms_per_token"]
         found.append(
@@ -224,9 +218,8 @@ def profile_json(
     rows: Mapping[Arm, Json],
     context: Sequence[int],
     clock: Clock,
-    roofline: Callable[[Sequence[Json], tuple[float, float]], list[Json]],
-    working_set: float,
-    dtype: torch.dtype,
+    target: MultiTokenGPT,
+    draft: GPT | None,
     progress: Callable[[str], None],
 ) -> Json:
     """The whole profile of the arms that are profiled, as plain data.
@@ -236,9 +229,8 @@ def profile_json(
         rows: the ledger's rows by arm.
         context: committed ids to decode from, at least a window.
         clock: times calls.
-        roofline: rows and rates → what ``roofline_json`` says of them.
-        working_set: bytes of the target's weights, which the measured bandwidth is of.
-        dtype: of the weights.
+        target: the target, of whose weights the bandwidth is measured.
+        draft: the draft model, where there is one.
         progress: told what comes next.
     """
     plain = next(arm for arm in rows if profiled(arm) and arm.method == PLAIN)
@@ -248,7 +240,9 @@ def profile_json(
     for arm in filter(profiled, rows):
         progress(f"profile: {arm.label}")
         found.append(parts_json(rows[arm], parts(decoders[arm], context, clock)))
-    rates = machine_rates(clock, working_set, decoders[plain].target.lm_head.weight.device, dtype)
+    weight = target.gpt.lm_head.weight
+    working_set = weight.itemsize * sum(p.numel() for p in target.gpt.parameters())
+    rates = machine_rates(clock, working_set, weight.device, weight.dtype)
     drafting = [arm for arm in rows if profiled(arm) and arm.method != PLAIN and arm.gamma < MOST_TOKENS]
     return {
         "bandwidth_bytes_per_second": rates[0],
@@ -256,5 +250,5 @@ def profile_json(
         "verify": [{"tokens": n, "us": 1e6 * seconds, "ratio": seconds / v[1]} for n, seconds in v.items()],
         "parts": found,
         "worth": [worth_json(rows[arm], v) for arm in drafting],
-        "roofline": roofline(list(rows.values()), rates),
+        "roofline": roofline_json(list(rows.values()), rates, target, draft),
     }

@@ -136,17 +136,17 @@ def _ends(interval: Interval | None) -> list[float | None] | None:
 
 def greedy_json(arm: Arm, check: GreedyCheck) -> Json:
     """A greedy check as plain data."""
-    return {
-        "method": arm.method,
-        "gamma": arm.gamma,
-        "backend": arm.backend,
-        "prompts": check.prompts,
-        "tokens": check.tokens,
-        "identical": check.identical,
-        "first_divergence": None if check.first_divergence is None else asdict(check.first_divergence),
-        "tie_gap": check.tie_gap,
-        "passed": check.passed,
-    }
+    return _check_json(
+        arm,
+        check,
+        {
+            "prompts": check.prompts,
+            "tokens": check.tokens,
+            "identical": check.identical,
+            "first_divergence": None if check.first_divergence is None else asdict(check.first_divergence),
+            "tie_gap": check.tie_gap,
+        },
+    )
 
 
 def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, most: int = 12) -> Json:
@@ -157,26 +157,17 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
         {"symbol": symbols[i], "p": check.p[i], "q": check.q[i] if check.q else None, "frequency": check.frequency[i]}
         for i in order
     ]
-    return {
-        "method": arm.method,
-        "gamma": arm.gamma,
-        "backend": arm.backend,
-        **kept,
-        "passed": check.passed,
-        "context": context,
-        "top": top,
-    }
+    return _check_json(arm, check, kept) | {"context": context, "top": top}
 
 
 def bigram_json(arm: Arm, check: BigramCheck) -> Json:
     """A bigram check as plain data."""
-    return {
-        "method": arm.method,
-        "gamma": arm.gamma,
-        "backend": arm.backend,
-        **asdict(check),
-        "passed": check.passed,
-    }
+    return _check_json(arm, check, asdict(check))
+
+
+def _check_json(arm: Arm, check: GreedyCheck | SamplingCheck | BigramCheck, fields: Json) -> Json:
+    found = {"method": arm.method, "gamma": arm.gamma, "backend": arm.backend}
+    return {**found, **fields, "passed": check.passed}
 
 
 def sample_json(arm: Arm, trace: Trace, vocabulary: Vocabulary, num_tokens: int) -> Json:
@@ -229,6 +220,27 @@ def cells(row: Json) -> list[str]:
         number(row["ms_per_token"], 3),
         measured,
     ]
+
+
+PARTS = ("draft", "verify", "accept", "cache", "host", "unexplained")
+PROFILE_HEADERS = (
+    "µs of a round", "measured", *PARTS, "costs would\nallow", "floor,\nµs / token", "×\nfloor",
+)  # fmt: skip
+"""The columns of a profile's table, as ``profile_cells`` gives them."""
+
+
+def profile_cells(profile: Json, rows: Sequence[Json]) -> list[list[str]]:
+    """Where the time of every profiled round goes, what its costs alone would allow, and the machine's floor."""
+    label = {row["id"]: row["label"] for row in rows}
+    worth = {found["row"]: number(found["speedup"], 2) for found in profile["worth"]}
+    roofline = {found["row"]: found for found in profile["roofline"]}
+    found = []
+    for part in profile["parts"]:
+        row, floor = part["row"], roofline[part["row"]]
+        values = [number(part[name], 1) for name in ("round_us", *PARTS)]
+        limits = [number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 1)]
+        found.append([label[row], *values, worth.get(row, "–"), *limits])
+    return found
 
 
 def number(value: float | None, digits: int) -> str:

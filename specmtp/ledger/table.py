@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
-from specmtp.ledger.rows import HEADERS, cells, number
+from specmtp.ledger.rows import HEADERS, PROFILE_HEADERS, cells, profile_cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
 ROOM = 1000
@@ -19,9 +19,7 @@ NAMES = {ACCEPTED: "accepted draft", RESAMPLED: "resampled after a rejection", S
 
 def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> None:
     """Prints the rows, measured speed-ups green or red where their interval says faster or slower."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in HEADERS:
-        table.add_column(header, justify="left" if header == HEADERS[0] else "right", no_wrap=True)
+    table = _table(title, HEADERS)
     for row in rows:
         *texts, measured = cells(row)
         table.add_row(*texts, Text(measured, style=_style(row["speedup"])))
@@ -30,21 +28,11 @@ def show_table(console: Console, rows: Sequence[dict[str, Any]], title: str) -> 
 
 def show_profile(console: Console, profile: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
     """Prints where a compiled round's time goes, what its costs would allow, and the floor the machine sets."""
-    label = {row["id"]: row["label"] for row in rows}
     ratios = "  ".join(f"v({v['tokens']}) {v['us']:.0f} µs = {v['ratio']:.2f}" for v in profile["verify"])
     console.print(f"verification of n tokens, v(n) / v(1): {ratios}\n", highlight=False)
-    names = ("draft", "verify", "accept", "cache", "host", "unexplained")
-    columns = ["row", "round µs", *names, "tokens / (v + γc)", "floor\nµs / token", "measured /\nfloor"]
-    table = Table(title="µs of a round", title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left" if column == "row" else "right", no_wrap=True)
-    worth = {found["row"]: number(found["speedup"], 2) for found in profile["worth"]}
-    roofline = {found["row"]: found for found in profile["roofline"]}
-    for part in profile["parts"]:
-        row, floor = part["row"], roofline[part["row"]]
-        parts = [number(part[name], 1) for name in ("round_us", *names)]
-        limits = number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 2)
-        table.add_row(label[row], *parts, worth.get(row, "–"), *limits)
+    table = _table("", PROFILE_HEADERS)
+    for texts in profile_cells(profile, rows):
+        table.add_row(*texts)
     _print_whole(console, table)
     console.print(
         f"this machine reads the target's weights at {profile['bandwidth_bytes_per_second'] / 1e9:.0f} GB/s and "
@@ -64,6 +52,14 @@ def show_sample(console: Console, prompt: str, sample: dict[str, Any]) -> None:
     for symbol, mark in zip(sample["text"], sample["marks"], strict=True):
         shown.append(symbol, style=STYLES[mark])
     console.print(shown)
+
+
+def _table(title: str, headers: Sequence[str]) -> Table:
+    """An empty table, its first column of labels, the others of numbers."""
+    table = Table(title=title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, header in enumerate(headers):
+        table.add_column(header, justify="right" if i else "left", no_wrap=True)
+    return table
 
 
 def _print_whole(console: Console, table: Table) -> None:

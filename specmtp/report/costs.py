@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from specmtp.ledger.rows import number
-
-PARTS = ("draft", "verify", "accept", "cache", "host", "unexplained")
+from specmtp.ledger.rows import PROFILE_HEADERS, number, profile_cells
 
 
 def profile_table(ledger: dict[str, Any]) -> str:
@@ -16,9 +14,6 @@ def profile_table(ledger: dict[str, Any]) -> str:
     profile = ledger.get("profile")
     if not profile:
         raise ValueError("the ledger has no profile: python bench.py --backends compile --profile writes one")
-    label = {row["id"]: row["label"] for row in ledger["rows"]}
-    worth = {found["row"]: number(found["speedup"], 2) for found in profile["worth"]}
-    roofline = {found["row"]: found for found in profile["roofline"]}
     verify = profile["verify"]
     lines = [
         "| n tokens verified at once | " + " | ".join(str(v["tokens"]) for v in verify) + " |",
@@ -26,12 +21,8 @@ def profile_table(ledger: dict[str, Any]) -> str:
         "| µs | " + " | ".join(number(v["us"], 0) for v in verify) + " |",
         "| v(n) / v(1) | " + " | ".join(number(v["ratio"], 2) for v in verify) + " |",
         "",
-        "| µs of a round | measured | " + " | ".join(PARTS) + " | costs would allow | floor, µs / token | × floor |",
-        "|---|" + "---:|" * (len(PARTS) + 4),
+        "| " + " | ".join(" ".join(h.split()) for h in PROFILE_HEADERS) + " |",
+        "|---|" + "---:|" * (len(PROFILE_HEADERS) - 1),
     ]
-    for part in profile["parts"]:
-        row, floor = part["row"], roofline[part["row"]]
-        values = [number(part[name], 1) for name in ("round_us", *PARTS)]
-        limits = [number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 1)]
-        lines.append("| " + " | ".join([label[row], *values, worth.get(row, "–"), *limits]) + " |")
-    return "\n".join(lines)
+    rows = profile_cells(profile, ledger["rows"])
+    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows)])
