@@ -12,7 +12,7 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import uniform_chunks
 from specmtp.decoding.sampling import Sampler
-from specmtp.nn.fused import FusedMultiTokenGPT
+from specmtp.nn.fused import FusedMultiTokenGPT, product
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3]]
@@ -63,6 +63,13 @@ def test_what_it_was_not_compiled_for_is_refused(pairs: dict) -> None:
         pairs["batch"][1].prefill([[1]])
     with pytest.raises(ValueError, match="whole number from 0"):
         pairs["plain"][1].generate([[1]], -1)
+
+
+@pytest.mark.parametrize("rows, tokens", [(1, 1), (2, 1), (1, 6), (1, 7), (2, 4), (1, 9), (5, 3), (4, 4), (17, 1)])
+def test_products_in_pieces_are_the_same(rows: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    x, weight = torch.randn(rows, tokens, 24), torch.randn(24, 40)
+    torch.testing.assert_close(product(x, weight), x @ weight)
 
 
 def test_fused_networks_are_the_same_function() -> None:

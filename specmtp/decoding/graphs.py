@@ -12,6 +12,8 @@ from torch._inductor import config as inductor
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.exc import InductorError
 
+from specmtp.nn.fused import TILED_ROWS
+
 Options = dict[str, Any]
 
 CPU_OPTIONS: Options = {
@@ -25,8 +27,6 @@ CPU_OPTIONS: Options = {
 """What each is worth stands in LOG.md."""
 LIBRARY_CPU_OPTIONS: Options = {"cpp_wrapper": True, "realize_opcount_threshold": 6}
 """Products by the matrix library: for many rows it is faster, and the compiler may have no template for a machine."""
-FEW_ROWS = 16
-"""Up to so many rows (of batch and tokens) the template's products are the faster ones."""
 
 
 class Compiled:
@@ -44,7 +44,7 @@ class Compiled:
             rows: of its largest matrix products.
         """
         self._function = function
-        fast = [CPU_OPTIONS] if rows <= FEW_ROWS else []
+        fast = [CPU_OPTIONS] if rows <= TILED_ROWS else []
         self._attempts: list[Options] = [*fast, LIBRARY_CPU_OPTIONS] if device.type == "cpu" else [{}]
         self._graph: Any = None
         self._dry = False

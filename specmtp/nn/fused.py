@@ -130,6 +130,9 @@ class FusedMultiTokenGPT(nn.Module):
 SMALL_ROWS, SMALL_WEIGHTS = 1, 24_000
 """Up to so many rows and weights a product is cheaper as a sum, which a compiler fuses with what stands around it, than
 as a call of the matrix library."""
+TILE_ROWS, TILED_ROWS = 6, 16
+"""The compiler's template of products on a CPU is slow above so many rows: up to the second number they are cut into
+pieces (beyond it, the matrix library is faster)."""
 
 
 def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
@@ -137,6 +140,9 @@ def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
     rows = x_BTD.numel() // x_BTD.shape[-1]
     if torch.compiler.is_compiling() and rows <= SMALL_ROWS and weight_DO.numel() <= SMALL_WEIGHTS:
         return (x_BTD[..., None] * weight_DO).sum(-2)
+    if torch.compiler.is_compiling() and TILE_ROWS < rows <= TILED_ROWS and x_BTD.device.type == "cpu":
+        pieces = x_BTD.flatten(0, -2).tensor_split(-(-rows // TILE_ROWS))
+        return torch.cat([piece @ weight_DO for piece in pieces]).view(*x_BTD.shape[:-1], -1)
     return x_BTD @ weight_DO
 
 
