@@ -15,7 +15,7 @@ from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.arms import YARDSTICK, Arm
-from specmtp.ledger.measure import Checks, bigram_arms, run_checks
+from specmtp.ledger.checks import Checks, bigram_arms, run_checks
 
 PROMPT = [1, 2, 3, 4]
 

@@ -119,9 +119,9 @@ def check_sampling(
     frequency_V = count_V.numpy() / n
     return SamplingCheck(
         draws=n,
-        tv=_total_variation(frequency_V, p_V),
+        tv=total_variation(frequency_V, p_V),
         tv_limit=tv_limit(p_V, n, seed),
-        tv_draft=None if q_V is None else _total_variation(q_V, p_V),
+        tv_draft=None if q_V is None else total_variation(q_V, p_V),
         p_value=chi_square_p(count_V.numpy(), p_V),
         p_values_later=[_law_p_value(observed, expected) for observed, expected in later_GV.numpy().swapaxes(0, 1)],
         p_value_preferred=preferred,
@@ -216,5 +216,6 @@ def _law_p_value(observed_V: np.ndarray, expected_V: np.ndarray) -> float:
     return chi_square_p(observed_V, expected_V / total) if total else 1.0
 
 
-def _total_variation(a_V: np.ndarray, b_V: np.ndarray) -> float:
+def total_variation(a_V: np.ndarray, b_V: np.ndarray) -> float:
+    """Half the sum of absolute differences of two distributions."""
     return float(np.abs(a_V - b_V).sum() / 2)

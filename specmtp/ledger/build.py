@@ -11,13 +11,23 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import exact_acceptance, own_texts, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm, choose_arms, make_decoders
-from specmtp.ledger.measure import GreedyTask, Progress, bigram_arms, forward_seconds, run_checks, time_arms
+from specmtp.ledger.checks import GreedyTask, bigram_arms, run_checks
+from specmtp.ledger.measure import Progress, forward_seconds, time_arms
 from specmtp.ledger.memory import check_fits, memory_of
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect, validation_ids
 from specmtp.ledger.profile import profile_json
 from specmtp.ledger.profile import profiled as is_profiled
 from specmtp.ledger.provenance import provenance
-from specmtp.ledger.rows import Json, bigram_json, greedy_json, make_rows, sample_json, sampling_json, verdict_line
+from specmtp.ledger.rows import (
+    Json,
+    bigram_json,
+    greedy_json,
+    joint_json,
+    make_rows,
+    sample_json,
+    sampling_json,
+    verdict_line,
+)
 from specmtp.ledger.timing import clock_for, cpu_threads
 
 SCHEMA_VERSION = 1
@@ -67,7 +77,7 @@ def num_steps(models: Models, settings: Settings) -> int:
     arms = settings.arms(models.methods)
     checked = {YARDSTICK, *(arm.checked_as for arm in arms)}
     compiled = sum(arm.backend in GRAPHS for arm in arms)
-    checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 1) * len(checked)
+    checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 2) * len(checked)
     checks += len(bigram_arms(checked, settings.sampler))
     profiled = sum(map(is_profiled, arms)) + 1 if settings.profile else 0
     return 3 + compiled + checks + (1 + settings.repeats) * len(arms) + profiled
@@ -169,7 +179,11 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
             ],
             "bigram": [bigram_json(arm, check) for arm, check in checks.bigrams.items()],
             "mtp_effect": mtp_effect(trained),
-            "joint": None,
+            "joint": [
+                joint_json(arm, check, vocabulary.decode(check.context))
+                for arm, found in checks.joint.items()
+                for check in found
+            ],
         },
         "rows": rows,
         "acceptance_by_temperature": temperature_json(settings.sampler, exact),

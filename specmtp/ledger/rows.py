@@ -7,6 +7,7 @@ from typing import Any
 from specmtp.analysis.bigram_check import BigramCheck
 from specmtp.analysis.exact_acceptance import Agreement
 from specmtp.analysis.exactness import GreedyCheck
+from specmtp.analysis.joint_check import JointCheck
 from specmtp.analysis.sampling_check import SamplingCheck
 from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
@@ -14,7 +15,8 @@ from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Trace
 from specmtp.ledger.arms import PLAIN, Arm
-from specmtp.ledger.measure import Checks, Measured
+from specmtp.ledger.checks import Checks
+from specmtp.ledger.measure import Measured
 
 Json = dict[str, Any]
 ByMethod = Mapping[str, Mapping[Sampler, Agreement]]
@@ -160,12 +162,18 @@ def sampling_json(arm: Arm, check: SamplingCheck, symbols: str, context: str, mo
     return _check_json(arm, check, kept) | {"context": context, "top": top}
 
 
+def joint_json(arm: Arm, check: JointCheck, context: str) -> Json:
+    """A check of pairs as plain data."""
+    fields = {k: v for k, v in asdict(check).items() if k not in ("context", "draws")}
+    return _check_json(arm, check, {"context": context, "n": check.draws, **fields})
+
+
 def bigram_json(arm: Arm, check: BigramCheck) -> Json:
     """A bigram check as plain data."""
     return _check_json(arm, check, asdict(check))
 
 
-def _check_json(arm: Arm, check: GreedyCheck | SamplingCheck | BigramCheck, fields: Json) -> Json:
+def _check_json(arm: Arm, check: GreedyCheck | SamplingCheck | JointCheck | BigramCheck, fields: Json) -> Json:
     found = {"method": arm.method, "gamma": arm.gamma, "backend": arm.backend}
     return {**found, **fields, "passed": check.passed}
 
@@ -198,15 +206,6 @@ def sample_json(arm: Arm, trace: Trace, vocabulary: Vocabulary, num_tokens: int)
 
 def cells(row: Json) -> list[str]:
     """A row as the table's texts; forwards are of one generation on average, what is missing is a dash."""
-    speedup = row["speedup"]
-    if speedup is None:
-        measured = "not exact"
-    elif row["id"] == speedup["baseline"]:
-        measured = "1"
-    elif speedup["low"] is None:
-        measured = f"{speedup['median']:.2f} (single run)"
-    else:
-        measured = f"{speedup['median']:.2f} [{speedup['low']:.2f}, {speedup['high']:.2f}]"
     return [
         row["label"],
         number(row["target_forwards"] / row["generations"], 0),
@@ -218,8 +217,25 @@ def cells(row: Json) -> list[str]:
         number(row["c"], 2),
         number(row["theory_speedup"], 2),
         number(row["ms_per_token"], 3),
-        measured,
+        speedup_text(row),
     ]
+
+
+def speedup_text(row: Json) -> str:
+    """A row's measured speed-up with its interval."""
+    speedup = row["speedup"]
+    if speedup is None:
+        return "not exact"
+    if row["id"] == speedup["baseline"]:
+        return "1"
+    if speedup["low"] is None:
+        return f"{speedup['median']:.2f} (single run)"
+    return interval_text(speedup["median"], speedup["low"], speedup["high"])
+
+
+def interval_text(value: float, low: float | None, high: float | None) -> str:
+    """A value with its interval, where it has one."""
+    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 PARTS = ("draft", "verify", "accept", "cache", "host", "unexplained")

@@ -6,7 +6,7 @@ The reference experiment ran on one RTX 4090 with PyTorch 2.4.1, one seed, every
 from dataclasses import dataclass
 
 from specmtp.analysis.statistics import paired_ratio
-from specmtp.ledger.rows import Json, number
+from specmtp.ledger.rows import Json, interval_text, number, speedup_text
 
 REFERENCE_ROWS: dict[str, tuple[float | None, float | None, float | None]] = {
     "plain": (1.000, None, 1.0),
@@ -134,22 +134,11 @@ def comparison_table(ledger: Json) -> str:
             number(alpha, 3),
             number(row["alpha"], 3),
             number(speedup, 2),
-            _speedup(twin),
-            _speedup(row),
+            speedup_text(twin),
+            speedup_text(row),
             number(twin["ms_per_token"], 3),
             number(row["ms_per_token"], 3),
-            _interval(worth.value, worth.low, worth.high),
+            interval_text(worth.value, worth.low, worth.high),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _speedup(row: Json) -> str:
-    found = row["speedup"]
-    if found is None:
-        return "not exact"
-    return "1" if row["id"] == found["baseline"] else _interval(found["median"], found["low"], found["high"])
-
-
-def _interval(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
