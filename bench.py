@@ -16,11 +16,13 @@ from rich.progress import Progress
 from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
-from specmtp.ledger.build import Settings, build_ledger, num_steps
+from specmtp.ledger.build import build_ledger, build_plan, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
-from specmtp.ledger.table import show_profile, show_sample, show_table
+from specmtp.ledger.setup import Settings
+from specmtp.ledger.table import show_plan, show_profile, show_sample, show_table
 from specmtp.pretrained import verified
+from specmtp.report.plots import draw_plots
 from specmtp.usage import plain_sentence
 
 GREEDY = "greedy"
@@ -44,22 +46,25 @@ class BenchOptions:
     graph_gammas: list[int] | None
     tokens: int
     prompt: str | None
+    prompts: int
     temperature: float
     top_k: int | None
     top_p: float | None
-    repeats: int
+    repeats: int | None
+    seconds: float
     draws: int | None
     seed: int
     device: str
     dtype: str
     threads: int
     profile: bool
+    plan: bool
     output: str
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "repeats", "draws", "threads"):
+        for name in ("tokens", "prompts", "repeats", "seconds", "draws", "threads"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and not value >= 1:
                 raise ValueError(f"--{name} must be at least 1, got {value}")
         if self.threads > (os.cpu_count() or 1):
             raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
@@ -119,10 +124,17 @@ def make_parser() -> argparse.ArgumentParser:
     add("--graph-gammas", type=numbers, help="of rows that are compiled, each takes a while to compile (default: all)")
     add("--tokens", type=int, default=600, help="tokens a generation (default: 600)")
     add("--prompt", help="an empty one means a newline (default: one that suits the text)")
+    add("--prompts", type=int, default=3, help="that one and pieces of the validation text (default: 3 in all)")
     add("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
     add("--top-k", type=int, help="keep the k most probable symbols (default: all)")
     add("--top-p", type=float, help="keep the most probable symbols up to this probability (default: all)")
-    add("--repeats", type=int, default=5, help="timed generations an arm (default: 5)")
+    add(
+        "--repeats",
+        type=number_or_auto,
+        default=3,
+        help="timed generations an arm and prompt (default: 3); auto: until every speed-up is known within ± 3 %%",
+    )
+    add("--seconds", type=float, default=300, help="that --repeats auto may time at most (default: 300)")
     add(
         "--draws",
         type=int,
@@ -134,8 +146,17 @@ def make_parser() -> argparse.ArgumentParser:
     add("--dtype", choices=tuple(DTYPES), default="fp32", help="of weights and caches; probabilities are always fp32")
     add("--threads", type=int, default=1, help="CPU threads while the clock runs (default: 1, the fastest at batch 1)")
     add("--profile", action="store_true", help="measure the parts of compiled rounds, v(n) and the roofline too")
+    add("--plan", action="store_true", help="a short calibration only: which gamma pays for which drafter; no ledger")
     add("--output", default="ledger.json", help="an older ledger there is replaced when the new one is whole")
     return parser
+
+
+def number_or_auto(text: str) -> int | None:
+    """A whole number, or None for auto."""
+    try:
+        return None if text == "auto" else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"a whole number or auto is wanted, got {text!r}") from error
 
 
 def words(text: str) -> list[str]:
@@ -159,14 +180,20 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
     where = ledger["provenance"]
     title = (
         f"{where['device_name']} ({where['device']}), {options.dtype}, {options.threads} thread(s)\n"
-        f"{options.tokens} tokens after {where['prompt']!r}, temperature {options.temperature:g}, "
-        f"medians of {options.repeats} repeats, 95 % intervals"
+        f"{options.tokens} tokens after {where['prompt']!r}{and_others(len(where['prompts']) - 1)}, temperature "
+        f"{options.temperature:g}, medians of {where['repeats']} repeats a prompt, 95 % intervals"
     )
     show_table(console, ledger["rows"], title)
     if ledger["profile"]:
         show_profile(console, ledger["profile"], ledger["rows"])
+    show_plan(console, ledger["planner"])
     show_sample(console, where["prompt"], ledger["sample"])
     console.print(ledger["verdict"], style="bold", highlight=False)
+
+
+def and_others(number: int) -> str:
+    """What else was decoded after."""
+    return f" and {number} piece{'s' * (number > 1)} of the text" if number else ""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -196,7 +223,9 @@ def main(args: list[str] | None = None) -> int:
         uncached=UNCACHED in twins,
         greedy=GREEDY in twins and not sampler.greedy,
         tokens=options.tokens,
+        prompts=options.prompts,
         repeats=options.repeats,
+        seconds=options.seconds,
         draws=options.draws or (FEWER_DRAWS if options.pretrained else DRAWS),
         seed=options.seed,
         gammas=options.gammas,
@@ -215,9 +244,17 @@ def main(args: list[str] | None = None) -> int:
 
     with Progress(*Progress.get_default_columns(), console=notes, transient=True, disable=not notes.is_terminal) as bar:
         task = bar.add_task("loading", total=num_steps(models, settings))
-        ledger = build_ledger(models, settings, notes.print, progress)
+        if options.plan:
+            planner = build_plan(models, settings, notes.print, progress)
+        else:
+            ledger = build_ledger(models, settings, notes.print, progress)
+    if options.plan:
+        show_plan(console, planner)
+        print(json.dumps({"plan": planner}, ensure_ascii=False))
+        return 0
     show(console, ledger, options)
     write_json(Path(options.output), ledger)
+    draw_plots(ledger, Path(options.output).with_suffix(""))
     print(json.dumps({"ledger": options.output, "headline": ledger["verdict"]}, ensure_ascii=False))
     return 0 if ledger["checks"]["passed"] else 1
 

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor, nn
 
 from callbacks.decoding_mode import decoding_mode
+from callbacks.ladder import RUNGS, show_page
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
 from specmtp.checkpoint import find_newest, load
 from specmtp.data.seeding import mix
@@ -75,6 +76,9 @@ class DecodingCallback(Callback, ABC):
                 "trainer.callbacks"
             )
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        show_page(trainer)
+
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
@@ -108,13 +112,14 @@ class DecodingCallback(Callback, ABC):
         prompts = self._prompts(trainer)
         on_validation = self._agreement(trainer, module, drafter, self._validation_windows(trainer), first=1)
         on_own = self._agreement(trainer, module, drafter, own_windows(prompts, trace), first=len(prompts[0]))
-        rungs = {
-            "1_top1_agreement": on_validation.top1_agreement,
-            "2_alpha_exact_validation": on_validation.alpha_exact,
-            "3_alpha_exact_own": on_own.alpha_exact,
-            "4_acceptance_rate": counts.acceptance_rate,
-            "5_tokens_per_target_forward": counts.tokens_per_target_forward,
-        }
+        values = (
+            on_validation.top1_agreement,
+            on_validation.alpha_exact,
+            on_own.alpha_exact,
+            counts.acceptance_rate,
+            counts.tokens_per_target_forward,
+        )
+        rungs = dict(zip(RUNGS, values, strict=True))
         logged = {f"ladder/{drafter.name}/{name}": v for name, v in rungs.items() if v is not None}
         module.log_dict(logged, rank_zero_only=True)
 

@@ -75,6 +75,9 @@ class TableGPT(nn.Module):
     def hidden(self, ids_BT: Tensor, cache: KVCache | None = None, geometry: Geometry | None = None) -> Tensor:
         return ids_BT[..., None].float()
 
+    def last_hidden(self, ids_BT: Tensor, cache: KVCache, geometry: Geometry) -> Tensor:
+        return self.hidden(ids_BT)[:, -1:]
+
     def logits(self, h_BTD: Tensor) -> Tensor:
         return self.log_p[h_BTD[..., 0].long()]
 

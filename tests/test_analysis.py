@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import TableGPT, small_draft, small_target
+from conftest import small_draft, small_target
 from scipy import stats
 from wrong_decoders import OffByOne, OtherTemperature, inflated
 
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
 from specmtp.analysis.exactness import GreedyCheck, causal_difference, compare_greedy
 from specmtp.analysis.sampling_check import check_sampling, chi_square_p, preferred_p_value, tv_limit
-from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
 from specmtp.data.windows import PAD
 from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
@@ -21,8 +20,6 @@ from specmtp.decoding.loop import Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler, sample
-from specmtp.decoding.trace import Trace
-from specmtp.ledger.rows import speedup_json
 
 
 @pytest.mark.parametrize(
@@ -45,43 +42,6 @@ def test_theoretical_speedup() -> None:
     assert theoretical_speedup(0.6, 2, 0.25) == pytest.approx(1.96 / 1.5)
     assert theoretical_speedup(1.0, 4, 0.0) == 5
     assert theoretical_speedup(None, 4, 0.1) is None and theoretical_speedup(0.5, 4, None) is None
-
-
-def test_spread() -> None:
-    s = Spread.of([10.0, 10.4, 9.9, 10.1, 25.0])
-    assert (s.n, s.median, s.min, s.low, s.high) == (5, 10.1, 9.9, 10.0, 10.4)
-    assert s.mean == pytest.approx(13.08) and s.std == pytest.approx(6.666, abs=1e-3)
-    one = Spread.of([3.0])
-    assert (one.median, one.low, one.high, one.std) == (3.0, None, None, None)
-
-
-def test_speedups_are_paired() -> None:
-    """A machine that slows down four-fold half-way moves neither the ratio nor its interval."""
-    base = [1.0, 1.01, 0.99, 4.0, 4.02, 3.98]
-    found = paired_ratio(base, [b / 1.5 for b in base])
-    assert (found.value, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
-    single = paired_ratio([1.0], [0.5])
-    assert single == Interval(2.0, None, None)
-    assert speedup_json(single)["verdict"] is None
-    noisy = paired_ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.1, 1.0, 1.0, 0.9, 1.05])
-    assert speedup_json(noisy)["verdict"] == "same"
-
-
-def test_acceptance_interval_covers_the_known_rate() -> None:
-    p, q = [[0.1, 0.2, 0.3, 0.4]] * 4, [[0.4, 0.3, 0.2, 0.1]] * 4
-    decoder = Decoder(TableGPT(p), DraftModel(TableGPT(q), 3))  # type: ignore[arg-type]
-    with torch.inference_mode():
-        trace = decoder.run_rounds(decoder.prefill([[0, 0]] * 200)[0], 200, seed=0)
-    covered = 0
-    for row in range(200):
-        alone = Trace(**{name: value[:, row : row + 1] for name, value in vars(trace).items()})
-        interval = acceptance_interval([alone])
-        assert interval is not None and interval.low is not None and interval.high is not None
-        covered += interval.low <= 0.6 <= interval.high
-    assert 0.88 <= covered / 200 <= 0.99
-    plain = Decoder(small_target().gpt, NoDrafter(13))
-    with torch.inference_mode():
-        assert acceptance_interval([plain.run_rounds(plain.prefill([[1]])[0], 5, 0)]) is None
 
 
 @pytest.mark.parametrize("seed", range(5))

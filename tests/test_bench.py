@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import jsonschema
@@ -74,11 +75,12 @@ def test_warm_up_is_not_counted() -> None:
 
 
 def test_arms_are_interleaved() -> None:
-    order = interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0)
+    order = list(interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0))
     assert len(order) == 24
     blocks = [tuple(arm for _, _, arm in order[i : i + 3]) for i in range(0, 24, 3)]
     assert all(sorted(block) == ["a", "b", "c"] for block in blocks) and len(set(blocks)) > 1
-    assert order == interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0)
+    assert order == list(interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0))
+    assert order == list(islice(interleave(["a", "b", "c"], None, 2, 0), 24))
 
 
 def test_repeats_are_clean() -> None:

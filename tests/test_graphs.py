@@ -14,7 +14,7 @@ from specmtp.decoding.cudagraph import CudaGraphDecoder
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import noise_stream
 from specmtp.decoding.sampling import Sampler
-from specmtp.ledger import profile
+from specmtp.ledger import parts, profile
 from specmtp.ledger.arms import Arm
 from specmtp.ledger.memory import check_fits, row_bytes
 from specmtp.ledger.timing import WallClock
@@ -35,7 +35,7 @@ class OpByOp:
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(compiled, "Compiled", OpByOp)
-    monkeypatch.setattr(profile, "Compiled", OpByOp)
+    monkeypatch.setattr(parts, "Compiled", OpByOp)
     with torch.inference_mode():
         yield
 
@@ -92,20 +92,13 @@ def test_a_state_of_another_decoder_is_refused() -> None:
 def test_the_parts_of_a_round_are_measured() -> None:
     _, graph = decoders("mtp", CompiledDecoder)
     clock = WallClock()
-    found = profile.parts(graph, PROMPTS[2], clock)
-    assert set(found) == {"draft", "verify", "accept", "cache", "host"}
+    found = parts.RoundParts(graph, PROMPTS[2], 1).seconds(clock, 50)
+    assert tuple(found) == parts.PARTS
     assert all(seconds > 0 for seconds in found.values())
     v = profile.verify_seconds(graph, PROMPTS[2], clock)
     assert list(v) == list(range(1, 10)) and min(v.values()) > 0
     row = {"id": "x", "gamma": 1, "c": 0.25, "tokens_per_target_forward": 1.8}
     assert profile.worth_json(row, {1: 2.0, 2: 2.5})["speedup"] == pytest.approx(1.8 / (1.25 + 0.25))
-
-
-def test_parts_and_what_is_left_over_sum_to_the_round() -> None:
-    row = {"id": "x", "seconds": {"median": 0.002}, "generations": 3, "rounds": 30}
-    found = profile.parts_json(row, {"draft": 1e-5, "verify": 1e-4, "accept": 0.0, "cache": 0.0, "host": 5e-5})
-    assert found["round_us"] == pytest.approx(200)
-    assert found["unexplained"] == pytest.approx(40)
 
 
 def test_the_machine_is_measured() -> None:
@@ -127,6 +120,10 @@ def test_bytes_and_operations_against_a_count_of_the_network() -> None:
     module = sum(p.numel() for n, p in net.mtp.named_parameters() if p.dim() == 2)
     extra = round_work("mtp", 1, SMALL, None, 1, 1, 4)
     alone = forward_work(SMALL, 2, 1, 4, heads=2)
+    last = forward_work(SMALL, 2, 1, 4, heads=2, last_only=True)
+    behind = SMALL.d_model**2 + 3 * SMALL.d_model * SMALL.ffn_dim
+    assert last.bytes == alone.bytes
+    assert alone.flops - last.flops == 2 * behind + 4 * SMALL.attention_window * SMALL.d_model
     head = SMALL.d_model * SMALL.vocab_size
     assert extra.bytes - alone.bytes == 4 * (module + head + cached // SMALL.num_layers)
     assert one.seconds(bandwidth=one.bytes, rate=2 * one.flops) == 1.0

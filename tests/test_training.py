@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from conftest import SMALL_DRAFT
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 from training_run import a_module, fit, scalars, text_file, weights
 
 from callbacks import MetricsFile, MTPAcceptance, SampleTrace, SpeculativeAcceptance
@@ -338,6 +340,20 @@ def test_the_ladder_stands_at_every_validation(tmp_path: Path) -> None:
     assert len(rungs) == 5 and all([step for step, _ in found[tag]] == [5, 10] for tag in rungs)
     assert all(0 <= value <= 1 for tag in rungs[:-1] for _, value in found[tag])
     assert found["ladder/mtp/4_acceptance_rate"] == found["decode/mtp_g1/acceptance_rate"]
+
+
+def test_one_page_shows_the_ladder_and_finds_every_rung(tmp_path: Path) -> None:
+    fit(tmp_path, [MTPAcceptance([1], num_prompts=4, num_rounds=8)])
+    events = EventAccumulator(str(tmp_path / "runs" / "run"))
+    events.Reload()
+    layout = layout_pb2.Layout.FromString(events.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0])
+    by_rung, by_drafter = layout.category
+    wanted = {tag for tag in events.Tags()["scalars"] if tag.startswith("ladder/")}
+    found = [
+        {tag for tag in wanted for pattern in chart.multiline.tag if re.search(pattern, tag)} for chart in by_rung.chart
+    ]
+    assert [len(tags) for tags in found] == [1] * 5 and set.union(*found) == wanted
+    assert [chart.title for chart in by_drafter.chart] == ["draft", "mtp"]
 
 
 def test_final_figures_stand_beside_the_hyper_parameters(tmp_path: Path) -> None:

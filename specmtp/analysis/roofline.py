@@ -35,7 +35,14 @@ def block_weights(config: GPTConfig) -> int:
 
 
 def forward_work(
-    config: GPTConfig, tokens: int, batch: int, width: int, blocks: int | None = None, extra: int = 0, heads: int = 1
+    config: GPTConfig,
+    tokens: int,
+    batch: int,
+    width: int,
+    blocks: int | None = None,
+    extra: int = 0,
+    heads: int = 1,
+    last_only: bool = False,
 ) -> Work:
     """One forward of B rows of T tokens with a cache of a full window.
 
@@ -47,12 +54,17 @@ def forward_work(
         blocks: transformer blocks, all of the network's unless told.
         extra: further weights of products (MTP's projection).
         heads: tokens of a row for which logits are computed.
+        last_only: of all tokens but the last, the last block makes keys, values and queries alone.
     """
     blocks = config.num_layers if blocks is None else blocks
     body, head = blocks * block_weights(config) + extra, config.d_model * config.vocab_size
     cached = 2 * blocks * config.attention_window * config.num_kv_heads * config.head_dim
     attention = 4 * blocks * config.attention_window * config.d_model * tokens
     flops = batch * (2 * body * tokens + 2 * head * heads + attention)
+    if last_only:
+        d = config.d_model
+        behind = 2 * (d * d + 3 * d * config.ffn_dim) + 4 * config.attention_window * d
+        flops -= batch * (tokens - 1) * behind
     return Work(width * (body + head + batch * cached), float(flops))
 
 
@@ -63,10 +75,11 @@ def round_work(
     work = forward_work(target, gamma + 1, batch, width, heads=gamma + 1)
     if method == "draft" and draft is not None:
         for i in range(gamma):
-            work += forward_work(draft, 1 if i else 2, batch, width)
+            work += forward_work(draft, 1 if i else 2, batch, width, last_only=True)
     if method == "mtp":
         depth = min(mtp_depth, gamma)
         for i in range(gamma):
             rows = gamma + depth if i < depth else 1
-            work += forward_work(target, rows, batch, width, blocks=1, extra=2 * target.d_model**2)
+            last = i >= depth - 1
+            work += forward_work(target, rows, batch, width, 1, 2 * target.d_model**2, last_only=last)
     return work

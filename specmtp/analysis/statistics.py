@@ -69,24 +69,52 @@ def paired_ratio(baseline: Sequence[float], arm: Sequence[float]) -> Interval:
     return Interval(value, *_ends(medians))
 
 
-def acceptance_interval(traces: Sequence[Trace]) -> Interval | None:
-    """α = Σ accepted / Σ examined over traces with a block bootstrap over rounds; None where nothing was examined."""
-    blocks = []
+def median_interval(samples: Sequence[float]) -> Interval:
+    """The median with a bootstrap over the samples."""
+    values = np.asarray(samples, dtype=float)
+    value = float(np.median(values))
+    if len(values) < 2:
+        return Interval(value, None, None)
+    return Interval(value, *_ends(np.median(values[_resample(len(values))], axis=1)))
+
+
+@dataclass(frozen=True)
+class RateIntervals:
+    """Rates of traces, pooled, with a block bootstrap over rounds."""
+
+    alpha: Interval | None
+    """Σ accepted / Σ examined; None where nothing was examined."""
+    tokens_per_target_forward: Interval
+    """Σ emitted / Σ rounds."""
+
+
+def rate_intervals(traces: Sequence[Trace]) -> RateIntervals:
+    """The rates of traces with their intervals. Rounds are resampled in blocks, for neighbours are alike."""
+    pieces = []
     for trace in traces:
         for row in range(trace.active_RB.shape[1]):
             active_R = trace.active_RB[:, row]
             accepted_R = trace.num_accepted_RB[active_R, row]
             examined_R = torch.minimum(accepted_R + 1, trace.num_drafts_RB[active_R, row])
-            pairs_R2 = torch.stack([accepted_R, examined_R], 1)
-            blocks += [block.sum(0).tolist() for block in pairs_R2.split(BLOCK_ROUNDS)]
-    accepted, examined = np.asarray(blocks, dtype=float).T
-    if not examined.sum():
-        return None
-    value = float(accepted.sum() / examined.sum())
-    if len(blocks) < 2:
+            pieces.append(torch.stack([accepted_R, examined_R, torch.ones_like(accepted_R)], 1))
+    blocks_N3 = np.concatenate([_block_sums(piece.double().numpy()) for piece in pieces])
+    index = _resample(len(blocks_N3)) if len(blocks_N3) > 1 else None
+    accepted, examined, rounds = blocks_N3.T
+    return RateIntervals(
+        _ratio_interval(accepted, examined, index) if examined.sum() else None,
+        _ratio_interval(accepted + rounds, rounds, index),
+    )
+
+
+def _block_sums(rows_RK: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(rows_RK, np.arange(0, len(rows_RK), BLOCK_ROUNDS), axis=0)
+
+
+def _ratio_interval(above: np.ndarray, below: np.ndarray, index: np.ndarray | None) -> Interval:
+    value = float(above.sum() / below.sum())
+    if index is None:
         return Interval(value, None, None)
-    index = _resample(len(blocks))
-    return Interval(value, *_ends(accepted[index].sum(1) / np.maximum(examined[index].sum(1), 1)))
+    return Interval(value, *_ends(above[index].sum(1) / np.maximum(below[index].sum(1), 1)))
 
 
 def _resample(n: int) -> np.ndarray:

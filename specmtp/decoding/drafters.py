@@ -109,8 +109,8 @@ class DraftModel:
         drafts, qs, geometry = [], [], cache.geometry(start_B, self.gamma + 1)
         for i in range(self.gamma):
             first, num = (i + 1, 1) if i else (0, 2)
-            h_BTD = self.net.hidden(ids_BT, cache, geometry.rows(first, num, self.gamma + 1))
-            q_BV = sampler(self.net.logits(h_BTD[:, -1]))
+            h_B1D = self.net.last_hidden(ids_BT, cache, geometry.rows(first, num, self.gamma + 1))
+            q_BV = sampler(self.net.logits(h_B1D)[:, 0])
             ids_BT = sample(q_BV, draft_v_BG[:, i])[:, None]
             drafts.append(ids_BT)
             qs.append(q_BV)

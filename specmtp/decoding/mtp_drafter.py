@@ -88,19 +88,18 @@ class MTPDrafter:
         """
         mtp_state: MTPState = state.drafter
         gpt, n_B, num_rows = self.net.gpt, state.length_B, self.gamma + self.depth
-        first_B = (n_B - 1 - num_rows).clamp(min=0)
-        last_B = (n_B - 2).clamp(min=0)
+        first_B, last_B = n_B - 1 - num_rows, n_B - 2  # rows before the text are read by no later one
         geometry = mtp_state.cache.geometry(first_B, num_rows)
         h_BTD = mtp_state.hidden(first_B, num_rows)
-        last_h_B1D = h_BTD[:, -1:]
         drafts: list[Tensor] = []
         qs: list[Tensor] = []
         for i in range(self.gamma):
             k = min(i + 1, self.depth)
             module, layer = self.net.mtp.at(k), mtp_state.cache.layer(k - 1)
             if i < self.depth:  # re-feed depth k
-                h_BTD = module(h_BTD, gpt.embed_tokens(state.tokens(first_B + k, num_rows)), geometry, layer)
-                last_h_B1D = h_BTD.gather(1, _wide((last_B - first_B)[:, None], h_BTD.shape[-1]))
+                embedded_BTD = gpt.embed_tokens(state.tokens(first_B + k, num_rows))
+                h_BTD = module(h_BTD, embedded_BTD, geometry, layer, last=k == self.depth)
+                last_h_B1D = h_BTD[:, -1:]
             else:  # chain the last depth, one position on
                 chained = mtp_state.cache.geometry(last_B + i + 1 - k, 1)
                 last_h_B1D = module(last_h_B1D, gpt.embed_tokens(drafts[-1]), chained, layer)

@@ -57,6 +57,11 @@ class Arm:
         return name + backend + batch + ", greedy" * self.greedy
 
     @property
+    def drafter_label(self) -> str:
+        """The label without gamma and what else tells arms of one drafter apart."""
+        return replace(self, batch=1, greedy=False).label.replace(f" γ={self.gamma}", "")
+
+    @property
     def checked_as(self) -> "Arm":
         """The arm whose exactness checks are this one's: of the same function, whatever it samples with."""
         return replace(self, greedy=False, batch=self.batch if self.backend in GRAPHS else 1)

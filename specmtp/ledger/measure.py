@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from specmtp.decoding.graphs import Compiled, empty_call
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.trace import Counts, Trace
 from specmtp.ledger.arms import UNCACHED, Arm
+from specmtp.ledger.parts import PARTS, RoundParts
 from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
 from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
@@ -30,6 +32,13 @@ class Measured:
     samples: list[Sample] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     prefill_forwards: int = 0
+    parts: list[dict[str, float]] = field(default_factory=list)
+    """Seconds of the parts of a round, measured after every generation; none where they were not asked for."""
+
+    @property
+    def median_parts(self) -> dict[str, float] | None:
+        """Of every part the median over its measurements, seconds a round."""
+        return {n: float(np.median([p[n] for p in self.parts])) for n in PARTS} if self.parts else None
 
     @property
     def counts(self) -> Counts:
@@ -45,37 +54,57 @@ def time_arms(
     decoders: Decoders,
     prompts: Sequence[list[int]],
     num_tokens: int,
-    repeats: int,
+    repeats: int | None,
     seed: int,
     clock: Clock,
     progress: Progress,
+    parts: Mapping[Arm, RoundParts] | None = None,
+    enough: Callable[[dict[Arm, Measured]], bool] = lambda _: False,
 ) -> dict[Arm, Measured]:
     """Times every arm on every prompt, ``repeats`` times, in random order within a repeat and prompt.
 
     Each generation starts from a fresh prefill, timed apart; repeat r uses seed + r for every arm. One untimed pass
     over all arms and prompts comes first.
+
+    Args:
+        decoders: by arm.
+        prompts: committed ids.
+        num_tokens: of a generation.
+        repeats: how often; None goes on until it is enough.
+        seed: of the order and of the noise.
+        clock: times generations.
+        progress: told what comes next.
+        parts: of arms whose round is taken apart: measured after each of their generations, under the same conditions.
+        enough: asked after every repeat.
     """
     by_id = {arm.id: arm for arm in decoders}
+    parts = parts or {}
     measured = {arm: Measured() for arm in decoders}
     for arm, decoder in decoders.items():
         progress(f"warm-up {arm.label}")
         for prompt in prompts:
             state, _ = decoder.prefill([prompt] * arm.batch)
             decoder.play_rounds(state, num_tokens, seed)
-    for repeat, index, arm_id in interleave(list(by_id), repeats, len(prompts), seed):
-        arm = by_id[arm_id]
+    of = "" if repeats is None else f" of {repeats}"
+    last = 0
+    for number, (repeat, index, arm_id) in enumerate(interleave(list(by_id), repeats, len(prompts), seed)):
+        if repeat > last and enough(measured):
+            break
+        arm, last = by_id[arm_id], repeat
         decoder = decoders[arm]
-        progress(f"repeat {repeat + 1} of {repeats}, {arm.label}")
+        progress(f"repeat {repeat + 1}{of}, {arm.label}")
         (state, forwards), prefill_seconds = clock.time(
             lambda d=decoder, i=index, b=arm.batch: d.prefill([prompts[i]] * b)  # type: ignore[misc]
         )
         trace, seconds = clock.time(
             lambda d=decoder, s=state, r=repeat: d.play_rounds(s, num_tokens, seed + r)  # type: ignore[misc]
         )
-        measured[arm].samples.append(Sample(arm_id, repeat, index, seconds, prefill_seconds))
+        measured[arm].samples.append(Sample(number, arm_id, repeat, index, seconds, prefill_seconds))
         assert trace is not None
         measured[arm].traces.append(trace)
         measured[arm].prefill_forwards += forwards
+        if arm in parts:
+            measured[arm].parts.append(parts[arm].seconds(clock, len(trace.active_RB)))
     return measured
 
 

@@ -9,14 +9,18 @@ from specmtp.analysis.exact_acceptance import Agreement
 from specmtp.analysis.exactness import GreedyCheck
 from specmtp.analysis.joint_check import JointCheck
 from specmtp.analysis.sampling_check import SamplingCheck
-from specmtp.analysis.statistics import Interval, Spread, acceptance_interval, paired_ratio
+from specmtp.analysis.statistics import Interval, Spread, median_interval, rate_intervals
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
+from specmtp.analysis.waterfall import waterfall, waterfall_json
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Trace
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.measure import Measured
+from specmtp.ledger.parts import PARTS
+from specmtp.ledger.precision import fastest_plain, speedup_over
+from specmtp.ledger.profile import is_profiled
 
 Json = dict[str, Any]
 ByMethod = Mapping[str, Mapping[Sampler, Agreement]]
@@ -59,10 +63,9 @@ def make_rows(
         cost, target_cost = (costs.get((name, arm.backend)) for name in (arm.method, "target"))
         c = cost / target_cost if cost and target_cost else None
         seconds = [s.seconds for s in result.samples]
-        spread = Spread.of(seconds)
+        spread, rates = Spread.of(seconds), rate_intervals(result.traces)
         baseline_arm = fastest_plain(measured, arm)
-        baseline = {(s.repeat, s.prompt): s.seconds for s in measured[baseline_arm].samples}
-        speedup = paired_ratio([baseline[s.repeat, s.prompt] for s in result.samples], seconds)
+        speedup = speedup_over(measured, arm, baseline_arm)
         rows.append(
             {
                 "id": arm.id,
@@ -91,14 +94,16 @@ def make_rows(
                 "histogram": list(counts.histogram),
                 "acceptance_at": counts.acceptance_at,
                 "tokens_per_target_forward": counts.tokens_per_target_forward,
+                "tokens_interval": _ends(rates.tokens_per_target_forward),
                 "alpha": alpha,
-                "alpha_interval": _ends(acceptance_interval(result.traces)),
+                "alpha_interval": _ends(rates.alpha),
                 "alpha_minpq": counts.alpha_minpq,
                 "alpha_exact": {text: _alpha_exact(exact, text, arm, sampled) for text in ("validation", "own")},
                 "expected_tokens": expected_tokens(alpha, arm.gamma),
                 "c": c,
                 "theory_speedup": theoretical_speedup(alpha, arm.gamma, c),
                 "seconds": {**asdict(spread), "samples": seconds},
+                "seconds_interval": _ends(median_interval(seconds)),
                 "prefill_seconds": Spread.of([s.prefill_seconds for s in result.samples]).median,
                 "compile_seconds": compile_seconds.get(arm, (None, None))[0],
                 "compile_from_cache": compile_seconds.get(arm, (None, None))[1],
@@ -106,16 +111,33 @@ def make_rows(
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta,
                 "speedup": speedup_json(speedup, baseline_arm.id) if checks.passed(arm) else None,
-                "waterfall": None,
             }
+            | parts_json(arm, measured, alpha, c, counts.rounds, num_tokens)
         )
     return rows
 
 
-def fastest_plain(measured: Mapping[Arm, Measured], arm: Arm) -> Arm:
-    """What an arm's speed-up is over: of the plain arms with its window rule and sampling, the one of lowest median."""
-    plain = [other for other in measured if other.is_baseline_of(arm)]
-    return min(plain, key=lambda other: Spread.of([s.seconds for s in measured[other].samples]).median)
+def parts_json(
+    arm: Arm, measured: Mapping[Arm, Measured], alpha: float | None, c: float | None, rounds: int, num_tokens: int
+) -> Json:
+    """The parts of a row's round, and the waterfall of what a token costs; None where they were not measured."""
+    result, plain = measured[arm], measured.get(replace(arm, method=PLAIN, gamma=0))
+    parts, plain_parts = result.median_parts, plain.median_parts if plain else None
+    if parts is None or plain_parts is None:
+        return {"parts_us": None, "waterfall": None}
+    delivered = num_tokens * arm.batch
+    seconds = Spread.of([sample.seconds for sample in result.samples]).median
+    found = waterfall(
+        arm.gamma,
+        alpha,
+        c,
+        delivered * len(result.samples) / (rounds / arm.batch),
+        plain_parts["verify"],
+        parts,
+        seconds / delivered,
+        arm.batch,
+    )
+    return {"parts_us": {name: 1e6 * value for name, value in parts.items()}, "waterfall": waterfall_json(found)}
 
 
 def _alpha_exact(exact: Mapping[str, ByMethod], text: str, arm: Arm, sampler: Sampler) -> float | None:
@@ -134,6 +156,12 @@ def speedup_json(speedup: Interval, baseline: str = PLAIN) -> Json:
 
 def _ends(interval: Interval | None) -> list[float | None] | None:
     return None if interval is None else [interval.low, interval.high]
+
+
+def samples_json(measured: Mapping[Arm, Measured]) -> list[Json]:
+    """All timed generations in execution order."""
+    samples = sorted((s for m in measured.values() for s in m.samples), key=lambda s: s.number)
+    return [{k: v for k, v in asdict(s).items() if k != "number"} for s in samples]
 
 
 def greedy_json(arm: Arm, check: GreedyCheck) -> Json:
@@ -238,25 +266,43 @@ def interval_text(value: float, low: float | None, high: float | None) -> str:
     return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-PARTS = ("draft", "verify", "accept", "cache", "host", "unexplained")
 PROFILE_HEADERS = (
-    "µs of a round", "measured", *PARTS, "costs would\nallow", "floor,\nµs / token", "×\nfloor",
+    "µs of a round", "measured", *PARTS, "unexplained", "costs would\nallow", "floor,\nµs / token", "×\nfloor",
 )  # fmt: skip
 """The columns of a profile's table, as ``profile_cells`` gives them."""
 
 
 def profile_cells(profile: Json, rows: Sequence[Json]) -> list[list[str]]:
     """Where the time of every profiled round goes, what its costs alone would allow, and the machine's floor."""
-    label = {row["id"]: row["label"] for row in rows}
     worth = {found["row"]: number(found["speedup"], 2) for found in profile["worth"]}
     roofline = {found["row"]: found for found in profile["roofline"]}
     found = []
-    for part in profile["parts"]:
-        row, floor = part["row"], roofline[part["row"]]
-        values = [number(part[name], 1) for name in ("round_us", *PARTS)]
-        limits = [number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 1)]
-        found.append([label[row], *values, worth.get(row, "–"), *limits])
+    for row in rows:
+        if row["parts_us"] and is_profiled(row):
+            parts, floor = row["parts_us"], roofline[row["id"]]
+            measured = 1000 * row["ms_per_token"] * row["tokens"] * row["generations"] / row["rounds"]
+            values = [measured, *(parts[name] for name in PARTS), measured - sum(parts.values())]
+            limits = [number(floor["floor_us_per_token"], 1), number(floor["measured_over_floor"], 1)]
+            found.append([row["label"], *(number(v, 1) for v in values), worth.get(row["id"], "–"), *limits])
     return found
+
+
+PLAN_HEADERS = ("planner", "batch", "γ* predicted", "speed-up\npredicted", "γ that\nmeasured best", "regret")
+"""The columns of the planner's table, as ``plan_cells`` gives them. Speed-ups are over plain of the same backend."""
+
+
+def plan_cells(entry: Json) -> list[str]:
+    """A plan as the table's texts; γ* is "do not speculate" where plain decoding is predicted to be fastest."""
+    best = max(entry["predicted"], key=lambda p: p["speedup"])
+    measured = "–" if entry["regret"] is None else str(entry["measured_best_gamma"] or "plain")
+    return [
+        Arm(entry["method"], best["gamma"], entry["backend"]).drafter_label,
+        str(entry["batch"]),
+        str(entry["gamma"] or "do not speculate"),
+        " ".join(f"{p['gamma']}: {p['speedup']:.2f}" for p in entry["predicted"]),
+        measured,
+        "–" if entry["regret"] is None else f"{100 * entry['regret']:.1f} %",
+    ]
 
 
 def number(value: float | None, digits: int) -> str:

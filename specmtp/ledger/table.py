@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
-from specmtp.ledger.rows import HEADERS, PROFILE_HEADERS, cells, profile_cells
+from specmtp.ledger.rows import HEADERS, PLAN_HEADERS, PROFILE_HEADERS, cells, plan_cells, profile_cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
 ROOM = 1000
@@ -39,6 +39,15 @@ def show_profile(console: Console, profile: dict[str, Any], rows: Sequence[dict[
         f"multiplies matrices at {profile['matrix_flops_per_second'] / 1e9:.0f} GFLOP/s\n",
         highlight=False,
     )
+
+
+def show_plan(console: Console, planner: Sequence[dict[str, Any]]) -> None:
+    """Prints what the planner says of every drafter, beside what was measured where it was."""
+    table = _table("", PLAN_HEADERS)
+    for entry in planner:
+        table.add_row(*plan_cells(entry))
+    if planner:
+        _print_whole(console, table)
 
 
 def show_sample(console: Console, prompt: str, sample: dict[str, Any]) -> None:

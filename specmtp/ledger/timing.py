@@ -4,6 +4,7 @@ The device is waited for before a reading: CUDA events around the whole generati
 elsewhere. All times are seconds.
 """
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -84,6 +85,8 @@ def clock_for(device: torch.device) -> Clock:
 class Sample:
     """One timed generation."""
 
+    number: int
+    """In execution order, over all arms."""
     arm: str
     repeat: int
     prompt: int
@@ -91,15 +94,16 @@ class Sample:
     prefill_seconds: float
 
 
-def interleave(arms: Sequence[str], repeats: int, prompts: int, seed: int) -> list[tuple[int, int, str]]:
-    """(repeat, prompt, arm) in execution order: within a repeat and prompt every arm once, in random order."""
+def interleave(arms: Sequence[str], repeats: int | None, prompts: int, seed: int) -> Iterator[tuple[int, int, str]]:
+    """(repeat, prompt, arm) in execution order: within a repeat and prompt every arm once, in random order.
+
+    Without a number of repeats there is no end.
+    """
     shuffler = random.Random(seed)
-    return [
-        (repeat, prompt, arm)
-        for repeat in range(repeats)
-        for prompt in range(prompts)
-        for arm in shuffler.sample(list(arms), len(arms))
-    ]
+    for repeat in itertools.count() if repeats is None else range(repeats):
+        for prompt in range(prompts):
+            for arm in shuffler.sample(list(arms), len(arms)):
+                yield repeat, prompt, arm
 
 
 def median_seconds(

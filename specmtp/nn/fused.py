@@ -36,9 +36,16 @@ class FusedGPT(nn.Module):
 
     def hidden(self, ids_BT: Tensor, cache: KVCache, geometry: Geometry) -> Tensor:
         """The last block's output before the final norm, [B, T, D]."""
+        return self._hidden(ids_BT, cache, geometry, last=False)
+
+    def last_hidden(self, ids_BT: Tensor, cache: KVCache, geometry: Geometry) -> Tensor:
+        """The last token's row of ``hidden``, [B, 1, D]; of the others the last block makes keys and values alone."""
+        return self._hidden(ids_BT, cache, geometry, last=True)
+
+    def _hidden(self, ids_BT: Tensor, cache: KVCache, geometry: Geometry, last: bool) -> Tensor:
         h_BTD, geometry = self.embed_tokens(ids_BT), biased(geometry)
         for i, block in enumerate(self.layers):
-            h_BTD = block(h_BTD, geometry, cache.layer(i))
+            h_BTD = block(h_BTD, geometry, cache.layer(i), last and i == len(self.layers) - 1)
         return h_BTD
 
     def logits(self, h_BTD: Tensor) -> Tensor:
@@ -61,13 +68,15 @@ class FusedBlock(nn.Module):
         self.gate_up_DF = _transposed(gate_up * block.post_attention_layernorm.weight)
         self.down_FD = _transposed(mlp.down_proj.weight)
 
-    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache) -> Tensor:
+    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache, last: bool = False) -> Tensor:
+        """All rows, or the last one alone, while all write their keys and values."""
         qkv_BTO = product(_normed(x_BTD, self.config), self.qkv_DO)
-        x_BTD = x_BTD + product(self._attend(qkv_BTO, geometry, cache), self.out_OD)
+        x_BTD = x_BTD[:, -1:] if last else x_BTD
+        x_BTD = x_BTD + product(self._attend(qkv_BTO, geometry, cache, last), self.out_OD)
         gate_BTF, up_BTF = product(_normed(x_BTD, self.config), self.gate_up_DF).chunk(2, -1)
         return x_BTD + product(F.silu(gate_BTF) * up_BTF, self.down_FD)
 
-    def _attend(self, qkv_BTO: Tensor, geometry: Geometry, cache: LayerCache) -> Tensor:
+    def _attend(self, qkv_BTO: Tensor, geometry: Geometry, cache: LayerCache, last: bool) -> Tensor:
         """Writes keys and values into the ring and attends over it; products so small that sums are cheaper."""
         B, T, _ = qkv_BTO.shape
         H, K, E = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
@@ -81,9 +90,12 @@ class FusedBlock(nn.Module):
         row, head, slot = (x[..., None] for x in place_BKT)
         key_BKES.index_put_((row, head, column_E, slot), k_BTKE.transpose(1, 2).to(key_BKES.dtype))
         value_BKSE.index_put_(place_BKT, v_BTKE.transpose(1, 2).to(value_BKSE.dtype))
+        mask = geometry.mask
+        if last:
+            q_BTHE, mask, T = q_BTHE[:, -1:], mask[:, :, -(H // K) :], 1
         q_BKQE = q_BTHE.reshape(B, T, K, -1, E).transpose(1, 2).reshape(B, K, -1, E) * E**-0.5
         score_BKQS = (q_BKQE[..., None] * key_BKES[:, :, None]).float().sum(-2)
-        weight_BKQS = (score_BKQS + geometry.mask).softmax(-1)
+        weight_BKQS = (score_BKQS + mask).softmax(-1)
         y_BKQE = (weight_BKQS[..., None] * value_BKSE[:, :, None]).sum(-2)
         return y_BKQE.view(B, K, T, -1, E).transpose(1, 2).reshape(B, T, H * E).to(qkv_BTO.dtype)
 
@@ -98,11 +110,13 @@ class FusedMTPModule(nn.Module):
         self.proj_DD = _transposed(module.proj.weight * scale)
         self.block = FusedBlock(module.block)
 
-    def forward(self, h_BTD: Tensor, embedded_BTD: Tensor, geometry: Geometry, cache: LayerCache) -> Tensor:
-        """The hidden state of this depth before the final norm, [B, T, D]."""
+    def forward(
+        self, h_BTD: Tensor, embedded_BTD: Tensor, geometry: Geometry, cache: LayerCache, last: bool = False
+    ) -> Tensor:
+        """The hidden state of this depth before the final norm, [B, T, D], or its last row alone, [B, 1, D]."""
         geometry = biased(geometry)
         joined = torch.cat([_normed(h_BTD, self.config), _normed(embedded_BTD, self.config)], -1)
-        return self.block(product(joined, self.proj_DD), geometry, cache)
+        return self.block(product(joined, self.proj_DD), geometry, cache, last)
 
 
 class FusedMTP(nn.Module):
@@ -127,9 +141,9 @@ class FusedMultiTokenGPT(nn.Module):
         self.gpt, self.mtp = FusedGPT(net.gpt), FusedMTP(net)
 
 
-SMALL_ROWS, SMALL_WEIGHTS = 1, 24_000
-"""Up to so many rows and weights a product is cheaper as a sum, which a compiler fuses with what stands around it, than
-as a call of the matrix library."""
+SMALL_ROWS, SMALL_PRODUCT = 2, 24_000
+"""Up to so many rows, and rows times weights, a product is cheaper as a sum, which a compiler fuses with what stands
+around it, than as a call of the matrix library."""
 TILE_ROWS, TILED_ROWS = 6, 16
 """The compiler's template of products on a CPU is slow above so many rows: up to the second number they are cut into
 pieces (beyond it, the matrix library is faster)."""
@@ -138,7 +152,7 @@ pieces (beyond it, the matrix library is faster)."""
 def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
     """X @ weight."""
     rows = x_BTD.numel() // x_BTD.shape[-1]
-    if torch.compiler.is_compiling() and rows <= SMALL_ROWS and weight_DO.numel() <= SMALL_WEIGHTS:
+    if torch.compiler.is_compiling() and rows <= SMALL_ROWS and rows * weight_DO.numel() <= SMALL_PRODUCT:
         return (x_BTD[..., None] * weight_DO).sum(-2)
     if torch.compiler.is_compiling() and TILE_ROWS < rows <= TILED_ROWS and x_BTD.device.type == "cpu":
         pieces = x_BTD.flatten(0, -2).tensor_split(-(-rows // TILE_ROWS))
@@ -146,11 +160,14 @@ def product(x_BTD: Tensor, weight_DO: Tensor) -> Tensor:
     return x_BTD @ weight_DO
 
 
+UNSEEN = -1e30
+
+
 def biased(geometry: Geometry) -> Geometry:
-    """The geometry with its mask as what is added to scores, 0 or -inf."""
+    """The geometry with its mask as what is added to scores: 0, or little enough; what sees nothing stays finite."""
     assert geometry.mask is not None
     cos_BTE, sin_BTE = kept(geometry.cos_BTE), kept(geometry.sin_BTE)
-    return replace(geometry, cos_BTE=cos_BTE, sin_BTE=sin_BTE, mask=geometry.mask.float().log())
+    return replace(geometry, cos_BTE=cos_BTE, sin_BTE=sin_BTE, mask=geometry.mask.float().log().clamp(min=UNSEEN))
 
 
 def kept(x_BTE: Tensor) -> Tensor:

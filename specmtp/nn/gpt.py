@@ -36,6 +36,10 @@ class GPT(nn.Module):
             h_BTD = block(h_BTD, geometry, cache.layer(i) if cache else None)
         return h_BTD
 
+    def last_hidden(self, ids_BT: Tensor, cache: KVCache, geometry: Geometry) -> Tensor:
+        """The last token's row of ``hidden``, [B, 1, D]."""
+        return self.hidden(ids_BT, cache, geometry)[:, -1:]
+
     def logits(self, h_BTD: Tensor) -> Tensor:
         """Final norm and head: [B, T, V]."""
         return self.lm_head(self.norm(h_BTD))

@@ -31,11 +31,17 @@ class MTPModule(nn.Module):
         self.block = Block(config)
 
     def forward(
-        self, h_BTD: Tensor, embedded_BTD: Tensor, geometry: Geometry, cache: LayerCache | None = None
+        self,
+        h_BTD: Tensor,
+        embedded_BTD: Tensor,
+        geometry: Geometry,
+        cache: LayerCache | None = None,
+        last: bool = False,
     ) -> Tensor:
-        """The hidden state of this depth before the final norm, [B, T, D]."""
+        """The hidden state of this depth before the final norm, [B, T, D], or its last row alone, [B, 1, D]."""
         joined_BTD = self.proj(torch.cat([self.hidden_norm(h_BTD), self.embed_norm(embedded_BTD)], -1))
-        return self.block(joined_BTD, geometry, cache)
+        out_BTD: Tensor = self.block(joined_BTD, geometry, cache)
+        return out_BTD[:, -1:] if last else out_BTD
 
 
 class MTP(nn.Module):

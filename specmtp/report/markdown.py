@@ -1,15 +1,15 @@
 """A ledger as Markdown tables, for a README: python -m specmtp.report.markdown ledger.json --table figures"""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
 from specmtp.ledger.rows import HEADERS, cells
+from specmtp.report.batches import batch_table
 from specmtp.report.costs import profile_table
+from specmtp.report.files import read_ledger
 from specmtp.report.reference import comparison_table, figures_table
 
 
@@ -54,8 +54,9 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "comparison": comparison_table,
     "temperature": temperature_table,
     "profile": profile_table,
+    "batches": batch_table,
 }
-Table = Literal["rows", "figures", "comparison", "temperature", "profile"]
+Table = Literal["rows", "figures", "comparison", "temperature", "profile", "batches"]
 
 
 def print_table(ledger: str, table: Table = "rows") -> None:
@@ -64,18 +65,12 @@ def print_table(ledger: str, table: Table = "rows") -> None:
     Args:
         ledger: a ledger.json.
         table: the rows; the figures of the reference experiment to reproduce; its rows beside these; acceptance
-            against temperature; where the time of a round goes.
+            against temperature; where the time of a round goes; speed-up by batch.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.
     """
-    file = Path(ledger)
-    if not file.is_file():
-        raise ValueError(f"there is no ledger at {file}: python bench.py writes one")
-    content = json.loads(file.read_text("utf-8"))
-    if "rows" not in content:
-        raise ValueError(f"{file} is no ledger of bench.py")
-    print(TABLES[table](content))
+    print(TABLES[table](read_ledger(ledger)))
 
 
 if __name__ == "__main__":

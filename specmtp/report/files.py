@@ -1,0 +1,25 @@
+"""Reading ledgers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def read_ledger(path: str) -> Json:
+    """A ledger as plain data.
+
+    Raises:
+        ValueError: there is no such file, or it is no ledger.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"there is no ledger at {file}: python bench.py writes one")
+    try:
+        content: Json = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no ledger of bench.py: it is not JSON") from error
+    if not isinstance(content, dict) or "rows" not in content:
+        raise ValueError(f"{file} is no ledger of bench.py")
+    return content
