@@ -19,6 +19,7 @@ from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
 from specmtp.ledger.build import build_ledger, build_plan, num_steps
 from specmtp.ledger.files import check_writable, write_json
 from specmtp.ledger.models import choose_models, usual_prompt
+from specmtp.ledger.rows import and_others
 from specmtp.ledger.setup import Settings
 from specmtp.ledger.table import show_plan, show_profile, show_sample, show_table
 from specmtp.pretrained import verified
@@ -189,11 +190,6 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
     show_plan(console, ledger["planner"])
     show_sample(console, where["prompt"], ledger["sample"])
     console.print(ledger["verdict"], style="bold", highlight=False)
-
-
-def and_others(number: int) -> str:
-    """What else was decoded after."""
-    return f" and {number} piece{'s' * (number > 1)} of the text" if number else ""
 
 
 def main(args: list[str] | None = None) -> int:

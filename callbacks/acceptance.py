@@ -12,8 +12,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor, nn
 
 from callbacks.decoding_mode import decoding_mode
-from callbacks.ladder import RUNGS, show_page
+from callbacks.ladder import show_page
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
+from specmtp.analysis.ladder import RUNGS
 from specmtp.checkpoint import find_newest, load
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary

@@ -175,6 +175,8 @@ def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
             str(output),
             "--tokens",
             "40",
+            "--prompts",
+            "1",
             "--repeats",
             "5",
             "--draws",
@@ -211,6 +213,15 @@ def test_whole_ledger(
             assert r["expected_tokens"] == pytest.approx(expected_tokens(r["alpha"], r["gamma"]))
             assert r["theory_speedup"] == pytest.approx(r["expected_tokens"] / (r["gamma"] * r["c"] + 1))
             assert f"{r['alpha']:.3f}" in out
+        assert sum(v for n, v in r["waterfall"].items() if n != "measured") == pytest.approx(r["waterfall"]["measured"])
+        assert r["waterfall"]["measured"] == pytest.approx(1000 * r["ms_per_token"])
+        assert r["tokens_interval"][0] <= r["tokens_per_target_forward"] <= r["tokens_interval"][1]
+    assert len(ledger["samples"]) == 25 and len({s["arm"] for s in ledger["samples"][:5]}) == 5
+    assert [(p["method"], len(p["predicted"])) for p in ledger["planner"]] == [("draft", 2), ("mtp", 2)]
+    assert len(ledger["checks"]["joint"]) == 20 and all(c["passed"] for c in ledger["checks"]["joint"])
+    assert {f.name for f in (tmp_path / "out").glob("*.png")} == {
+        "ledger_speedup.png", "ledger_acceptance.png", "ledger_waterfall.png"
+    }  # fmt: skip
     assert ledger["rows"][0]["speedup"]["median"] == 1 and ledger["rows"][0]["alpha"] is None
     sample = ledger["sample"]
     assert len(sample["text"]) == len(sample["marks"]) == 40
@@ -223,6 +234,25 @@ def test_whole_ledger(
         ("draft", 1, 10_000), ("mtp", 1, 10_000),
     ]  # fmt: skip
     assert len(steps) == expected[0]
+
+
+def test_several_prompts_until_the_time_is_spent(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:
+    args = ("--gammas", "2", "--arms", "draft", "--prompts", "3", "--repeats", "auto", "--seconds", "1")
+    _, ledger = run_bench(tmp_path, *args)
+    where = ledger["provenance"]
+    assert len(where["prompts"]) == len(set(where["prompts"])) == 3 and where["prompts"][0] == where["prompt"]
+    assert where["precision"]["auto"] and f"repeats: {where['repeats']}; " in capsys.readouterr().err
+    assert {len(r["seconds"]["samples"]) for r in ledger["rows"]} == {3 * where["repeats"]}
+    assert {r["prompts"] for r in ledger["rows"]} == {3}
+
+
+def test_a_plan_alone_writes_no_ledger(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:
+    runs, output = str(tmp_path / "runs"), tmp_path / "ledger.json"
+    assert bench.main(["--runs-dir", runs, "--output", str(output), "--gammas", "1,2", "--plan"]) == 0
+    out = capsys.readouterr().out
+    plans = json.loads(out.strip().splitlines()[-1])["plan"]
+    assert [(p["method"], [g["gamma"] for g in p["predicted"]]) for p in plans] == [("draft", [1, 2]), ("mtp", [1, 2])]
+    assert all(p["regret"] is None for p in plans) and "γ* predicted" in out and not output.exists()
 
 
 def test_arms_that_cannot_be_are_left_out_or_refused(

@@ -9,10 +9,12 @@ import pytest
 from training_run import fit
 
 from callbacks import MetricsFile
-from specmtp.report.curves import draw_curves
+from specmtp.report.curves import draw_curves, draw_ladder
 from specmtp.report.markdown import TABLES, print_table
 from specmtp.report.reference import figures
 from specmtp.report.results import collect
+from specmtp.report.seeds import collect as collect_seeds
+from specmtp.report.seeds import seeds_table
 
 ROOT = Path(__file__).parent.parent
 QUOTES = re.compile(r"<!-- (\w+): (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
@@ -22,11 +24,12 @@ QUOTES = re.compile(r"<!-- (\w+): (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
 def test_every_table_of_the_readme_is_its_ledgers() -> None:
     quotes = QUOTES.findall((ROOT / "README.md").read_text("utf-8"))
     assert quotes
-    assert {name for name, _, _ in quotes} == set(TABLES)
+    tables = {**TABLES, "seeds": seeds_table}
+    assert {name for name, _, _ in quotes} == set(tables)
     for name, path, text in quotes:
-        ledger = json.loads((ROOT / path).read_text("utf-8"))
-        assert text.strip() == TABLES[name](ledger)
-        assert ledger["checks"]["passed"]
+        source = json.loads((ROOT / path).read_text("utf-8"))
+        assert text.strip() == tables[name](source)
+        assert name == "seeds" or source["checks"]["passed"]
 
 
 def test_the_reference_experiment_is_reproduced() -> None:
@@ -89,6 +92,27 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     draw_curves(str(tmp_path / "metrics.json"), str(tmp_path / "a.svg"))
     svg = (tmp_path / "a.svg").read_text("utf-8")
     assert "MTP" in svg and "draft" in svg
+    with pytest.raises(ValueError, match="has no ladder"):
+        draw_ladder(str(tmp_path))
+    points[0]["ladder/mtp/4_acceptance_rate"] = 0.5
+    (tmp_path / "metrics.json").write_text(json.dumps({"curve": points}))
+    draw_ladder(str(tmp_path), str(tmp_path / "b.svg"))
+    assert "sampled acceptance" in (tmp_path / "b.svg").read_text("utf-8")
+
+
+def test_seeds_of_one_length_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, step, loss in ((1, 10, 1.0), (2, 10, 1.2), (3, 20, 1.4)):
+        final = {"val/loss_main": loss, "ladder/mtp/3_alpha_exact_own": 0.5}
+        metrics = {"seed": seed, "step": step, "final": final, "curve": [], "corpus": {"name": "c", "origin": "/x"}}
+        (tmp_path / f"run{seed}").mkdir()
+        (tmp_path / f"run{seed}" / "metrics.json").write_text(json.dumps(metrics))
+    runs = [str(tmp_path / f"run{seed}") for seed in (1, 2, 3)]
+    collect_seeds(str(tmp_path / "out"), runs[:2])
+    assert "| target's validation loss | 1.000 | 1.200 | 1.100 | 0.141 |" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "out" / "seeds.json").read_text("utf-8"))
+    assert [s["seed"] for s in summary["seeds"]] == [1, 2] and summary["device_name"] and "/x" not in str(summary)
+    with pytest.raises(ValueError, match="runs of one length are wanted, got 10, 20 steps"):
+        collect_seeds(str(tmp_path / "out"), runs)
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def plan(rates_at: Sequence[float | None], round_seconds: Mapping[int, float], p
         round_seconds: of a round, by gamma.
         plain_seconds: of a plain step.
 
-    >>> plan([0.8, 0.8], {1: 1.5, 2: 2.0}, 1.0)
-    Plan(gamma=2, speedups={1: 1.2, 2: 1.22})
+    >>> plan([0.5, 0.5], {1: 1.2, 2: 1.75}, 1.0)
+    Plan(gamma=1, speedups={1: 1.25, 2: 1.0})
     >>> plan([0.1], {1: 1.5}, 1.0).gamma is None
     True
     """

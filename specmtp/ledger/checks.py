@@ -74,7 +74,7 @@ class JointLaws:
 
 def pairs_of(arm: Arm, draws: int) -> int:
     """Pairs of an arm's joint check of one context: fewer where a round costs more."""
-    return max(draws // (500 if arm.uncached else 10 if arm.backend == "eager" else 40), 1)
+    return max(draws // (500 if arm.uncached else 40), 1)
 
 
 @dataclass(frozen=True)

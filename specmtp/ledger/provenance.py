@@ -19,7 +19,7 @@ def provenance(device: torch.device, dtype: torch.dtype, threads: int) -> dict[s
         "commit": _commit(),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if cuda else _processor(),
+        "device_name": torch.cuda.get_device_name(device) if cuda else processor(),
         "cores": os.cpu_count(),
         "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if cuda else None,
         "cuda": torch.version.cuda if cuda else None,
@@ -48,7 +48,7 @@ def _output(*command: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name, as the system tells it."""
     info = Path("/proc/cpuinfo")
     if info.exists():

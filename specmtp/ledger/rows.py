@@ -287,6 +287,11 @@ def profile_cells(profile: Json, rows: Sequence[Json]) -> list[list[str]]:
     return found
 
 
+def and_others(number: int) -> str:
+    """What else was decoded after, behind the first prompt's name."""
+    return f" and {number} piece{'s' * (number > 1)} of the text" if number else ""
+
+
 PLAN_HEADERS = ("planner", "batch", "γ* predicted", "speed-up\npredicted", "γ that\nmeasured best", "regret")
 """The columns of the planner's table, as ``plan_cells`` gives them. Speed-ups are over plain of the same backend."""
 

@@ -1,4 +1,4 @@
-"""Acceptance and loss over training steps as one picture: python -m specmtp.report.curves runs/main --output a.png"""
+"""Training steps as pictures: python -m specmtp.report.curves draw_curves runs/main; draw_ladder for the ladder."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from jsonargparse import auto_cli
 
+from specmtp.analysis.ladder import RUNGS
 from specmtp.errors import one_line_errors
 
 COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "main": "black"}
@@ -24,13 +25,7 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
     Raises:
         ValueError: there is no metrics.json, or no point in it.
     """
-    file = Path(run) if Path(run).suffix == ".json" else Path(run) / "metrics.json"
-    if not file.exists():
-        raise ValueError(f"no metrics.json at {file}: name the folder of a run, such as runs/main")
-    metrics: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    curve = metrics["curve"]
-    if not curve:
-        raise ValueError(f"{file} has no validation yet")
+    curve = _curve(run)
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
     tags = {tag for point in curve for tag in point}
     arms = sorted({tag.split("/")[1] for tag in tags if tag.startswith("decode/")}, key=_method_and_gamma)
@@ -59,6 +54,45 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
     print(output)
 
 
+def draw_ladder(run: str, output: str = "ladder.png") -> None:
+    """Draws the ladder of every drafter: from a drafter that looks good to fewer target forwards, at the same steps.
+
+    Args:
+        run: folder of the run, or its metrics.json.
+        output: the picture, PNG or SVG by its ending.
+
+    Raises:
+        ValueError: there is no metrics.json, or no rung in it.
+    """
+    curve = _curve(run)
+    drafters = sorted({tag.split("/")[1] for point in curve for tag in point if tag.startswith("ladder/")})
+    if not drafters:
+        raise ValueError(f"{run} has no ladder: train with a callback that decodes (callbacks.MTPAcceptance)")
+    figure, axes = plt.subplots(1, len(RUNGS), figsize=(3.1 * len(RUNGS), 3.4), layout="constrained")
+    for axis, (rung, name) in zip(axes, RUNGS.items(), strict=True):
+        for drafter in drafters:
+            label = "MTP" if drafter == "mtp" else drafter
+            axis.plot(*_points(curve, f"ladder/{drafter}/{rung}"), marker=".", color=COLOURS.get(drafter), label=label)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("optimiser steps")
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False)
+    figure.savefig(output, dpi=130)
+    plt.close(figure)
+    print(output)
+
+
+def _curve(run: str) -> list[dict[str, float]]:
+    file = Path(run) if Path(run).suffix == ".json" else Path(run) / "metrics.json"
+    if not file.exists():
+        raise ValueError(f"no metrics.json at {file}: name the folder of a run, such as runs/main")
+    metrics: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    curve: list[dict[str, float]] = metrics["curve"]
+    if not curve:
+        raise ValueError(f"{file} has no validation yet")
+    return curve
+
+
 def _method_and_gamma(arm: str) -> tuple[str, int]:
     method, gamma = arm.rsplit("_g", 1)
     return method, int(gamma)
@@ -71,4 +105,4 @@ def _points(curve: list[dict[str, float]], tag: str) -> tuple[list[float], list[
 
 if __name__ == "__main__":
     with one_line_errors():
-        auto_cli(draw_curves)
+        auto_cli([draw_curves, draw_ladder])

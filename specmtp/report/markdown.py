@@ -6,7 +6,7 @@ from typing import Any, Literal
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
-from specmtp.ledger.rows import HEADERS, cells
+from specmtp.ledger.rows import HEADERS, and_others, cells
 from specmtp.report.batches import batch_table
 from specmtp.report.costs import profile_table
 from specmtp.report.files import read_ledger
@@ -22,9 +22,10 @@ def markdown_table(ledger: dict[str, Any]) -> str:
     rows = [row for row in ledger["rows"] if all(row[k] == fastest[k] for k in alike)]
     lines = [
         f"{where['device_name']} ({where['device']}, {where['dtype']}, {where['threads']} thread(s), "
-        f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`, "
-        f"temperature {rows[0]['temperature']:g}, batch 1, medians of {where['repeats']} interleaved repeats, 95 % "
-        "intervals; a speed-up is the median of paired ratios, not the ratio of two medians.",
+        f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`"
+        f"{and_others(len(where['prompts']) - 1)}, temperature {rows[0]['temperature']:g}, batch 1, one training seed, "
+        f"medians of {where['repeats']} interleaved repeats a prompt, 95 % intervals; a speed-up is the median of "
+        "paired ratios, not the ratio of two medians.",
         "",
         "| " + " | ".join(" ".join(h.split()) for h in HEADERS) + " |",
         "|---|" + "---:|" * (len(HEADERS) - 1),

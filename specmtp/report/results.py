@@ -9,11 +9,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from specmtp.errors import one_line_errors
 from specmtp.ledger.files import write_json
 from specmtp.pretrained import published_metrics
-from specmtp.report.curves import draw_curves
+from specmtp.report.curves import draw_curves, draw_ladder
 
 
 def collect(folder: str, runs: list[str]) -> None:
-    """Writes the runs' metrics as JSON, all scalars of TensorBoard as one CSV, and the curves of the first run as PNG.
+    """Writes the runs' metrics as JSON, TensorBoard's scalars as one CSV, the first run's curves and ladder as PNG.
 
     Args:
         folder: where they go, beside a ledger.
@@ -32,6 +32,8 @@ def collect(folder: str, runs: list[str]) -> None:
         for run in map(Path, runs):
             table.writerows([run.name, *point] for point in scalars(run))
     draw_curves(runs[0], str(to / "acceptance.png"))
+    if any(tag.startswith("ladder/") for tag, _, _ in scalars(Path(runs[0]))):
+        draw_ladder(runs[0], str(to / "ladder.png"))
 
 
 def scalars(run: Path) -> list[tuple[str, int, float]]:

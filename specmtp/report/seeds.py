@@ -1,0 +1,69 @@
+"""How far acceptance moves between training seeds: python -m specmtp.report.seeds results/seeds_cpu RUNS"""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import auto_cli
+
+from specmtp.errors import one_line_errors
+from specmtp.ledger.files import write_json
+from specmtp.ledger.provenance import processor
+from specmtp.pretrained import published_metrics
+
+Json = dict[str, Any]
+FIGURES = {
+    "ladder/draft/2_alpha_exact_validation": "draft, alpha_exact on validation text",
+    "ladder/draft/3_alpha_exact_own": "draft, on the target's own text",
+    "decode/draft_g4/tokens_per_target_forward": "draft γ=4, tokens / forward",
+    "ladder/mtp/2_alpha_exact_validation": "MTP, alpha_exact on validation text",
+    "ladder/mtp/3_alpha_exact_own": "MTP, on the target's own text",
+    "decode/mtp_g2/tokens_per_target_forward": "MTP γ=2, tokens / forward",
+    "val/loss_main": "target's validation loss",
+}
+"""What is compared between seeds: tags of a target's run whose callbacks decode, with what people read."""
+
+
+def collect(folder: str, runs: list[str]) -> None:
+    """Writes the last figures of targets that were trained alike but for the seed, each beside a draft of its own.
+
+    Args:
+        folder: where seeds.json goes.
+        runs: folders of the targets' runs.
+
+    Raises:
+        ValueError: a run has no metrics.json, or was trained for another number of steps than the first.
+    """
+    found = [published_metrics(Path(run)) for run in runs]
+    steps = {metrics["step"] for metrics in found}
+    if len(steps) != 1:
+        raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, sorted(steps)))} steps")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    summary = {
+        "device_name": processor(),
+        "steps": steps.pop(),
+        "corpus": found[0]["corpus"],
+        "seeds": [{"seed": m["seed"], **{tag: m["final"].get(tag) for tag in FIGURES}} for m in found],
+    }
+    write_json(Path(folder) / "seeds.json", summary)
+    print(seeds_table(summary))
+
+
+def seeds_table(summary: Json) -> str:
+    """Figures by seed, their mean and their standard deviation, as Markdown."""
+    seeds = summary["seeds"]
+    lines = [
+        f"| after {summary['steps']} steps, seed | " + " | ".join(str(s["seed"]) for s in seeds) + " | mean | ± |",
+        "|---|" + "---:|" * (len(seeds) + 2),
+    ]
+    for tag, name in FIGURES.items():
+        values = [s[tag] for s in seeds if s[tag] is not None]
+        if len(values) == len(seeds) > 1:
+            cells = [f"{v:.3f}" for v in (*values, statistics.mean(values), statistics.stdev(values))]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        auto_cli(collect)
