@@ -52,6 +52,15 @@ def test_the_second_symbol_is_the_second_rounds_where_the_first_round_gave_one()
     assert (first.tolist(), second.tolist()) == ([1], [2])
 
 
+def test_pairs_across_rounds_of_many_drafts_leave_the_context_whole() -> None:
+    """Two rounds of eight drafts write over slots that the context needs, were it played from twice."""
+    target = small_target()
+    for drafter in (DraftModel(small_draft(), 8), MTPDrafter(target, 4)):
+        decoder = Decoder(target.gpt, drafter)
+        law = pair_law(decoder.target, decoder.sampler, CONTEXT * 4, 6000, 0)
+        assert check_joint(decoder, law, 0, 40).passed
+
+
 @pytest.mark.parametrize("kind", ["plain", "draft", "mtp"])
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7, top_k=5), Sampler(0)])
 def test_right_decoders_keep_it(kind: str, sampler: Sampler) -> None:

@@ -18,6 +18,7 @@ from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler
+from specmtp.decoding.state import copied
 from specmtp.nn.gpt import GPT
 
 LEAST_EXPECTED = 5.0
@@ -110,7 +111,8 @@ def check_joint(decoder: AnyDecoder, law: PairLaw, seed: int, num_checks: int, b
 
     count_C = np.zeros(len(law.p_C), dtype=np.int64)
     for done in range(0, law.draws, batch):
-        after, one = decoder.play(state, noise(), active_B)
+        # two rounds from a state write further than its ring lets it be played again: each pair has a copy of it
+        after, one = decoder.play(copied(state), noise(), active_B)
         _, two = decoder.play(after, noise(), active_B)
         first_B, second_B = pairs(one.emitted_BN, one.count_B, two.emitted_BN)
         wanted = law.draws - done

@@ -1,14 +1,13 @@
 """A whole round as one CUDA graph: the compiled round, captured once and replayed."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from specmtp.decoding.compiled import CompiledDecoder, Places
-from specmtp.decoding.state import State
+from specmtp.decoding.state import State, copied, tensors
 
 Replay = Callable[[], object]
 
@@ -51,28 +50,6 @@ def capture(call: Replay) -> Replay:
     with torch.cuda.graph(graph):
         call()
     return graph.replay
-
-
-def copied(value: Any) -> Any:
-    """The same structure of dataclasses and lists, its tensors cloned."""
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type) and tensors(value):
-        return type(value)(**{f.name: copied(getattr(value, f.name)) for f in fields(value)})
-    return value
-
-
-def tensors(value: Any) -> list[Tensor]:
-    """The tensors of a structure of dataclasses and lists, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, list):
-        return [tensor for item in value for tensor in tensors(item)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [tensor for f in fields(value) for tensor in tensors(getattr(value, f.name))]
-    return []
 
 
 def overwrite(places: Any, values: Any) -> None:

@@ -3,7 +3,7 @@
 Shapes: B rows, S slots of the token ring, T tokens.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -44,3 +44,25 @@ class State:
 
     def _slots(self, start_B: Tensor, num_tokens: int) -> Tensor:
         return positions(start_B, num_tokens) % self.token_BS.shape[1]
+
+
+def copied(value: Any) -> Any:
+    """The same structure of dataclasses and lists, its tensors cloned."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type) and tensors(value):
+        return type(value)(**{f.name: copied(getattr(value, f.name)) for f in fields(value)})
+    return value
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """The tensors of a structure of dataclasses and lists, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list):
+        return [tensor for item in value for tensor in tensors(item)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [tensor for f in fields(value) for tensor in tensors(getattr(value, f.name))]
+    return []

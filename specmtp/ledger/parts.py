@@ -12,12 +12,12 @@ from torch import Tensor
 
 from specmtp.decoding.accept import Proposal, accept
 from specmtp.decoding.compiled import CompiledDecoder, Places
-from specmtp.decoding.cudagraph import CudaGraphDecoder, capture, tensors
+from specmtp.decoding.cudagraph import CudaGraphDecoder, capture
 from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.round import Round, emit
-from specmtp.decoding.state import State
+from specmtp.decoding.state import State, tensors
 from specmtp.ledger.timing import Clock
 
 PARTS = ("draft", "verify", "accept", "cache", "host")
