@@ -1,4 +1,4 @@
-# make demo       a fresh machine to the ledger, about seven minutes on two cores
+# make demo       a fresh machine to the ledger
 # make ledger     the reference experiment in full: draft, target, control, ledger; goes on where it was stopped
 # make test       ruff, mypy and pytest, from a bare machine
 # make check      the same checks, without the install
@@ -20,7 +20,7 @@ demo: $(VENV)/.locked
 	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft --backends eager,compile --graph-gammas 1
 
 ledger: $(VENV)/.locked
-	@echo "On two CPU cores: draft 3 minutes, target 35, control 30, ledger 20. Ctrl-C and 'make ledger' again go on."
+	@echo "On two CPU cores some hours. Ctrl-C and 'make ledger' again go on."
 	$(BIN)/python train.py --config configs/draft.yaml $(REFERENCE) --run_name reference_draft --trainer.max_steps 3000
 	$(BIN)/python train.py --config configs/main.yaml $(REFERENCE) --run_name reference_main --trainer.max_steps 5000
 	$(BIN)/python train.py --config configs/control.yaml $(REFERENCE) --run_name reference_control --trainer.max_steps 5000
