@@ -14,7 +14,7 @@ from specmtp.decoding.graphs import Compiled, empty_call
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.trace import Counts, Trace
 from specmtp.ledger.arms import UNCACHED, Arm
-from specmtp.ledger.parts import PARTS, RoundParts
+from specmtp.ledger.parts import EMPTY, PARTS, RoundParts
 from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
 from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
@@ -123,10 +123,6 @@ def forward_seconds(
         call = seconds.pop(EMPTY, 0.0)
         found |= {(name, backend): max(cost - call, 1e-9) for name, cost in seconds.items()}
     return found
-
-
-EMPTY = "empty"
-"""A graph that does next to nothing."""
 
 
 Calls = dict[str, Callable[[], object]]

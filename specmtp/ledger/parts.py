@@ -56,7 +56,6 @@ class RoundParts:
         h_BND = torch.zeros(
             batch, gamma + 1, decoder.target.config.d_model, device=device, dtype=state.cache.keys[0].dtype
         )
-        sampler: Any = decoder.sampler
         temperature = torch.tensor(float(decoder.sampler.temperature), device=device)
         tape = None
         if isinstance(decoder, CompiledDecoder):
@@ -64,7 +63,7 @@ class RoundParts:
             state, tape, temperature = places.state, places.tape, places.temperature
 
         def sampled(temperature: Tensor) -> Any:
-            return decoder.graph_sampler(temperature) if isinstance(decoder, CompiledDecoder) else sampler
+            return decoder.graph_sampler(temperature) if isinstance(decoder, CompiledDecoder) else decoder.sampler
 
         def draft(state: State, temperature: Tensor, v_BG: Tensor) -> tuple[Tensor, Tensor]:
             found = decoder.drafter.propose(state, sampled(temperature), v_BG)
@@ -94,7 +93,7 @@ class RoundParts:
             "cache": prepare(cache, state, h_BND),
         }
         if tape is not None:
-            self._calls[EMPTY] = prepare(lambda x: x + 1, torch.zeros(1, device=device))
+            self._calls[EMPTY] = empty_round(decoder)
         idle = idle_twin(decoder, played)
         begin, _ = idle.prefill([list(context)] * batch)
         self._host = lambda rounds: idle.play_rounds(begin, rounds * (gamma + 1), 0)
@@ -122,6 +121,11 @@ def prepared(decoder: Decoder, function: Callable[..., Any], *args: Any) -> Call
         return partial(function, *args)
     call = Compiled(function, decoder.target.lm_head.weight.device).bound(*args)
     return capture(call) if isinstance(decoder, CudaGraphDecoder) else call
+
+
+def empty_round(decoder: Decoder) -> Call:
+    """What calling a graph of this decoder's kind costs: one that does next to nothing."""
+    return prepared(decoder, lambda x: x + 1, torch.zeros(1, device=decoder.target.lm_head.weight.device))
 
 
 def verification(decoder: Decoder, tokens: int) -> Callable[[State], Tensor]:

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from specmtp.analysis.roofline import round_work
-from specmtp.decoding.graphs import empty_call
 from specmtp.decoding.loop import Decoder
 from specmtp.ledger.arms import GRAPHS
-from specmtp.ledger.parts import prepared, verification
+from specmtp.ledger.parts import empty_round, prepared, verification
 from specmtp.ledger.timing import Clock, median_seconds
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
@@ -29,7 +28,7 @@ def verify_seconds(decoder: Decoder, context: Sequence[int], clock: Clock) -> di
     state, _ = decoder.prefill([list(context)])
     numbers = range(1, MOST_TOKENS + 1)
     calls = {n: prepared(decoder, verification(decoder, n), state) for n in numbers}
-    calls[0] = empty_call(state.length_B.device)
+    calls[0] = empty_round(decoder)
     seconds = median_seconds(clock, {n: partial(in_a_row, call) for n, call in calls.items()}, REPEATS)
     return {n: (seconds[n] - seconds[0]) / IN_A_ROW for n in numbers}
 
