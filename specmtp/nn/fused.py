@@ -95,8 +95,9 @@ class FusedBlock(nn.Module):
             q_BTHE, mask, T = q_BTHE[:, -1:], mask[:, :, -(H // K) :], 1
         q_BKQE = q_BTHE.reshape(B, T, K, -1, E).transpose(1, 2).reshape(B, K, -1, E) * E**-0.5
         score_BKQS = (q_BKQE[..., None] * key_BKES[:, :, None]).float().sum(-2)
-        weight_BKQS = (score_BKQS + mask).softmax(-1)
-        y_BKQE = (weight_BKQS[..., None] * value_BKSE[:, :, None]).sum(-2)
+        score_BKQS = score_BKQS + mask
+        weight_BKQS = (score_BKQS - score_BKQS.amax(-1, keepdim=True)).exp()
+        y_BKQE = (weight_BKQS[..., None] * value_BKSE[:, :, None]).sum(-2) / weight_BKQS.sum(-1, keepdim=True)
         return y_BKQE.view(B, K, T, -1, E).transpose(1, 2).reshape(B, T, H * E).to(qkv_BTO.dtype)
 
 
