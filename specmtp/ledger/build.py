@@ -8,11 +8,13 @@ import torch
 
 from specmtp.analysis.exactness import CAUSAL_LIMIT, causal_difference
 from specmtp.analysis.planner import Plan
+from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.ledger import plan
 from specmtp.ledger.acceptance import exact_acceptance, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm
 from specmtp.ledger.checks import bigram_arms, run_checks
+from specmtp.ledger.closeup import closeup_json
 from specmtp.ledger.measure import Progress, forward_seconds, time_arms
 from specmtp.ledger.models import Models, Say, models_json, mtp_effect
 from specmtp.ledger.parts import RoundParts
@@ -49,7 +51,7 @@ def num_steps(models: Models, settings: Settings) -> int:
     calibrated = (1 + plan.REPEATS * NUM_CALIBRATION_PROMPTS) * sum(map(plan.planned, arms))
     repeats = settings.repeats or LEAST_REPEATS
     timed = (1 + repeats * settings.prompts) * len(arms)
-    return 3 + compiled + checks + calibrated + len(settings.taken_apart(arms)) + timed + settings.profile
+    return 4 + compiled + checks + calibrated + len(settings.taken_apart(arms)) + timed + settings.profile
 
 
 def build_plan(models: Models, settings: Settings, say: Say, progress: Progress) -> list[Json]:
@@ -95,6 +97,8 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "validation": [] if setup.val_N is None else [setup.val_N.tolist()],
         "own": [] if settings.sampler.greedy else setup.own,
     }
+    progress("a close look at rounds and positions")
+    closeup = closeup_json(models, settings.sampler, checks, decoders, contexts, settings.seed)
     exact = {name: exact_acceptance(models, settings.sampler, found) if found else {} for name, found in texts.items()}
     progress("one forward of each network")
     with cpu_threads(settings.threads):
@@ -167,6 +171,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "acceptance_by_temperature": temperature_json(settings.sampler, exact),
         "planner": plan.planner_json(plans, rows),
         "profile": profile,
+        "closeup": closeup | {"samples": samples_by_method(arms, rows, measured, vocabulary, settings.tokens)},
         "sample": sample_json(shown, measured[shown].traces[0], vocabulary, min(settings.tokens, SAMPLE_TOKENS)),
         "verdict": verdict_line(rows),
     }
@@ -184,6 +189,18 @@ def prepare_parts(
         shared = arm.greedy and arm.backend in GRAPHS
         parts[arm] = parts[twin] if shared else RoundParts(decoders[arm], context, arm.batch)
     return parts
+
+
+def samples_by_method(
+    arms: Sequence[Arm], rows: Sequence[Json], measured: Mapping[Arm, Any], vocabulary: Vocabulary, tokens: int
+) -> list[Json]:
+    """A sample of every drafter's fastest cached arm."""
+    found = []
+    for method in dict.fromkeys(arm.method for arm in arms if arm.method != PLAIN):
+        own = [(arm, row) for arm, row in zip(arms, rows, strict=True) if arm.method == method]
+        best = sample_arm([arm for arm, _ in own], [row for _, row in own])
+        found.append(sample_json(best, measured[best].traces[0], vocabulary, min(tokens, SAMPLE_TOKENS)))
+    return found
 
 
 def sample_arm(arms: Sequence[Arm], rows: Sequence[Json]) -> Arm:

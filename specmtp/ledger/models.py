@@ -1,16 +1,17 @@
 """Which models a bench compares: found, checked against each other, described."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
 from specmtp.data.corpus import CORPORA, file_sha256, load_corpus
 from specmtp.ledger.arms import METHODS
 from specmtp.ledger.rows import Json
+from specmtp.nn.mtp import MTPModule
 
 PROMPTS = {"tinyshakespeare": "ROMEO:\n", "stdlib": "def "}
 """Usual prompts by corpus."""
@@ -156,7 +157,7 @@ def models_json(models: Models) -> Json:
     size = target.net.num_parameters()
     return {
         "target": _model_json("target", target, size["gpt"], "main"),
-        "mtp": _model_json("mtp", target, size["mtp"], "mtp1") if size["mtp"] else None,
+        "mtp": _model_json("mtp", target, size["mtp"], "mtp1") | _mtp_json(target) if size["mtp"] else None,
         "draft": _model_json("draft", draft, draft.net.num_parameters()["gpt"], "main") if draft else None,
         "control": _control_json(control, target.step) if control else None,
     }
@@ -181,7 +182,34 @@ def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -
         "sha256": checkpoint.sha256,
         "vocabulary": checkpoint.vocabulary.digest,
         "parameters": parameters,
+        "config": asdict(checkpoint.net.gpt.config),
         **_training_json(checkpoint.metrics, checkpoint.step, loss),
+    }
+
+
+def _mtp_json(target: Checkpoint) -> Json:
+    """What MTP modules are made of: their own parts, all depths together, and those of the target that they share."""
+    gpt, mtp = target.net.gpt, target.net.mtp
+    modules = [module for module in mtp.modules_by_depth if isinstance(module, MTPModule)]
+    blocks = [module.block for module in modules]
+    parts: dict[tuple[str, bool], list[nn.Module]] = {
+        ("embedding", False): [gpt.embed_tokens],
+        ("norm_hidden", True): [module.hidden_norm for module in modules],
+        ("norm_embedding", True): [module.embed_norm for module in modules],
+        ("projection", True): [module.proj for module in modules],
+        ("attention", True): [part for b in blocks for part in (b.input_layernorm, b.self_attn)],
+        ("feed_forward", True): [part for b in blocks for part in (b.post_attention_layernorm, b.mlp)],
+        ("final_norm", False): [gpt.norm],
+        ("head", False): [gpt.lm_head],
+    }
+    return {
+        "depth": mtp.depth,
+        "shared": mtp.shared,
+        "weight": target.metrics.get("mtp_weight"),
+        "parts": [
+            {"name": name, "own": own, "parameters": sum(w.numel() for part in found for w in part.parameters())}
+            for (name, own), found in parts.items()
+        ],
     }
 
 
