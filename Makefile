@@ -35,6 +35,7 @@ pretrained: $(VENV)/.locked
 	$(BIN)/python -m specmtp.pretrained runs/reference_main runs/reference_draft --control runs/reference_control
 
 test: $(VENV)/.locked
+	@.ci/browser
 	$(MAKE) check
 
 check: lint

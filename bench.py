@@ -17,12 +17,13 @@ from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
 from specmtp.ledger.build import build_ledger, build_plan, num_steps
-from specmtp.ledger.files import check_writable, write_json
+from specmtp.ledger.files import check_writable, write_json, write_text
 from specmtp.ledger.models import choose_models, usual_prompt
 from specmtp.ledger.rows import and_others
 from specmtp.ledger.setup import Settings
 from specmtp.ledger.table import show_plan, show_profile, show_sample, show_table
 from specmtp.pretrained import verified
+from specmtp.report.page import page_file, page_html
 from specmtp.report.plots import draw_plots
 from specmtp.usage import plain_sentence
 
@@ -88,7 +89,12 @@ class BenchOptions:
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
             if self.device == name and not there:
                 raise ValueError(f"--device {name}: torch finds no such device here; leave the option out for the CPU")
-        check_writable(Path(self.output))
+        if Path(self.output).suffix == ".html":
+            raise ValueError(
+                f"--output {self.output} is what its page would be called: a name such as ledger.json is wanted"
+            )
+        for file in (Path(self.output), page_file(Path(self.output))):
+            check_writable(file)
 
     @property
     def torch_device(self) -> torch.device:
@@ -251,7 +257,10 @@ def main(args: list[str] | None = None) -> int:
     show(console, ledger, options)
     write_json(Path(options.output), ledger)
     draw_plots(ledger, Path(options.output).with_suffix(""))
-    print(json.dumps({"ledger": options.output, "headline": ledger["verdict"]}, ensure_ascii=False))
+    page = page_file(Path(options.output))
+    write_text(page, page_html(ledger))
+    notes.print(f"the whole experiment as a page: {page}")
+    print(json.dumps({"ledger": options.output, "page": str(page), "headline": ledger["verdict"]}, ensure_ascii=False))
     return 0 if ledger["checks"]["passed"] else 1
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from conftest import SMALL, SMALL_DRAFT, sharpened, small_draft, small_target
@@ -14,6 +15,7 @@ from test_checkpoint import save
 from wrong_decoders import inflated
 
 import bench
+from specmtp.analysis.sampling_check import SamplingCheck
 from specmtp.analysis.statistics import Interval
 from specmtp.analysis.theory import expected_tokens
 from specmtp.data.vocabulary import Vocabulary
@@ -21,11 +23,13 @@ from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.ledger.arms import Arm, choose_arms
 from specmtp.ledger.build import build_ledger, num_steps
+from specmtp.ledger.closeup import MOST_SYMBOLS, position_json
 from specmtp.ledger.files import write_json
 from specmtp.ledger.measure import Measured, forward_seconds, time_arms
 from specmtp.ledger.rows import speedup_json, verdict_line
 from specmtp.ledger.timing import CudaClock, WallClock, interleave, median_seconds
 from specmtp.nn.mtp import MultiTokenGPT
+from specmtp.report.page import page_html
 
 
 class FakeEvent:
@@ -203,6 +207,9 @@ def test_whole_ledger(
     assert str(models["target"]) in err and str(models["draft"]) in err
     last = json.loads(out.strip().splitlines()[-1])
     assert last["ledger"].endswith("ledger.json") and last["headline"] == ledger["verdict"]
+    assert last["page"] == str(tmp_path / "out" / "report.html") and Path(last["page"]).read_text("utf-8") == page_html(
+        ledger
+    )
     for r in ledger["rows"]:
         assert r["emitted"] == r["accepted"] + r["rounds"] and r["target_forwards"] == r["rounds"]
         assert r["draft_forwards"] == r["gamma"] * r["rounds"]
@@ -234,6 +241,37 @@ def test_whole_ledger(
         ("draft", 1, 10_000), ("mtp", 1, 10_000),
     ]  # fmt: skip
     assert len(steps) == expected[0]
+    check_closeup(ledger["closeup"])
+
+
+def check_closeup(closeup: dict) -> None:
+    """Rounds keep the accept rule, and one of few drafts is the beginning of one of many; positions hold laws."""
+    rounds = {(r["method"], r["gamma"]): r for r in closeup["rounds"]}
+    assert list(rounds) == [(m, g) for m in ("draft", "mtp") for g in range(1, 9)]
+    for (method, gamma), r in rounds.items():
+        stays = [u * q < p for u, q, p in zip(r["u"], r["q"], r["p"], strict=True)]
+        assert r["accepted"] == (stays.index(False) if False in stays else gamma)
+        assert r["drafts"] == rounds[method, 8]["drafts"][:gamma]
+    assert [(x["method"], x["draws"]) for x in closeup["positions"]] == [
+        ("draft", 10_240), ("draft", 1_024), ("mtp", 10_240), ("mtp", 1_024)
+    ]  # fmt: skip
+    for x in closeup["positions"]:
+        p, q, frequency = (np.array(x[name]) for name in ("p", "q", "frequency"))
+        assert all(law.sum() == pytest.approx(1, abs=1e-5) for law in (p, q, frequency))
+        assert x["beta"] == pytest.approx(np.minimum(p, q).sum(), abs=1e-5)
+        assert x["tv"] == pytest.approx(abs(frequency - p).sum() / 2, abs=1e-5)
+    assert [s["row"][:3] for s in closeup["samples"]] == ["dra", "mtp"]
+
+
+def test_a_position_of_many_symbols_pools_the_rare_ones() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(600))
+    q = p[::-1].copy()
+    check = SamplingCheck(1000, 0, 1, 0, 1, [], None, 0, 0, 0, 0.5, True, p.tolist(), q.tolist(), p.tolist())
+    symbols = "".join(map(chr, range(0x4E00, 0x4E00 + 600)))
+    found = position_json(Arm("draft", 1), check, Vocabulary(symbols), [0])
+    assert len(found["symbols"]) == len(found["p"]) == MOST_SYMBOLS + 1 and found["symbols"][-1] == ""
+    assert sum(found["p"]) == pytest.approx(1, abs=1e-5) and found["p"][-1] < 88 / 600
+    assert found["p"][0] == pytest.approx(p[symbols.index(found["symbols"][0])], rel=1e-6)
 
 
 def test_several_prompts_until_the_time_is_spent(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:

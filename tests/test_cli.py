@@ -299,6 +299,7 @@ def models(tmp_path: Path) -> Path:
         (["--prompts", "0"], ("--prompts", "got 0")),
         (["--output", "{}"], ("is a folder",)),
         (["--output", os.devnull], ("is a device",)),
+        (["--output", "report.html"], ("ledger.json is wanted",)),
         (["--output", "/proc/nowhere/ledger.json"], ("cannot be written",)),
         (["--threads", "100000"], ("--threads 100000", "cores")),
         (["--seed", "-1"], ("--seed", "-1")),

@@ -44,9 +44,9 @@ def recorded_rounds(models: Models, sampler: Sampler, context: list[int], seed: 
     generator = torch.Generator().manual_seed(mix(seed))
     uniform = torch.rand(TRIES, 2 * MOST_GAMMA + 1, generator=generator)
     decode = models.target.vocabulary.decode
-    found = []
+    found: list[Json] = []
     for method in models.methods:
-        chosen = None
+        chosen, first = None, len(found)
         for gamma in range(MOST_GAMMA, 0, -1):
             decoder = make_decoder(Arm(method, gamma, "eager"), models.target, models.draft, sampler)
             device = decoder.target.lm_head.weight.device
@@ -58,7 +58,8 @@ def recorded_rounds(models: Models, sampler: Sampler, context: list[int], seed: 
             accepted = played.verdict.num_accepted_B.tolist()
             if chosen is None:
                 chosen = next((i for i, n in enumerate(accepted) if 0 < n < MOST_GAMMA), 0)
-            found.append(
+            found.insert(
+                first,
                 {
                     "method": method,
                     "gamma": gamma,
@@ -69,9 +70,9 @@ def recorded_rounds(models: Models, sampler: Sampler, context: list[int], seed: 
                     "u": u_BG[chosen].tolist(),
                     "accepted": accepted[chosen],
                     "next": decode([int(played.verdict.next_token_B[chosen])]),
-                }
+                },
             )
-    return found[::-1]
+    return found
 
 
 def positions(

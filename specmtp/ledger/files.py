@@ -1,4 +1,4 @@
-"""Reading and writing JSON that is always whole and strict."""
+"""Writing files that are always whole, and JSON that is strict."""
 
 import json
 import os
@@ -25,11 +25,12 @@ def check_writable(file: Path) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Writes strict JSON (NaN and infinities are refused) to a temporary name, then renames.
+    """Writes strict JSON (NaN and infinities are refused), as ``write_text`` does."""
+    write_text(file, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
-    The old file stays whole until the new one is.
-    """
-    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+def write_text(file: Path, text: str) -> None:
+    """Writes to a temporary name, then renames: the old file stays whole until the new one is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
