@@ -104,7 +104,7 @@ class TrainCLI(LightningCLI):
             Throughput(),
             MetricsFile(),
             self.keep_last,
-            RunCheckpoint(filename="best", monitor="val/loss_main", **common),
+            RunCheckpoint(filename="best", monitor="val/objective", **common),
             RunCheckpoint(filename="last", **common),
         ]
         try:

@@ -31,6 +31,23 @@ def depth_losses(logits: list[Tensor], ids_BW: Tensor) -> dict[str, LossSum]:
     return losses
 
 
+def distillation_losses(p_logits_BTV: Tensor, q_logits_BTV: Tensor, ids_BW: Tensor) -> dict[str, LossSum]:
+    """How far a drafter (q) is from its target (p) where a token follows.
+
+    "kl": Σ p (log p - log q). "log_alpha": -log Σ min(p, q), after the chance that a draft is accepted
+    (Leviathan et al. 2023, Corollary 3.6). "alpha_exact": that chance itself.
+    """
+    counts_BT = ids_BW[:, 1:] != PAD
+    log_p_NV, log_q_NV = (logits[counts_BT].float().log_softmax(-1) for logits in (p_logits_BTV, q_logits_BTV))
+    alpha_N = torch.minimum(log_p_NV, log_q_NV).exp().sum(-1)
+    number = counts_BT.sum()
+    return {
+        "kl": ((log_p_NV.exp() * (log_p_NV - log_q_NV)).sum(), number),
+        "log_alpha": (-alpha_N.log().sum(), number),
+        "alpha_exact": (alpha_N.sum(), number),
+    }
+
+
 def mean(loss: LossSum) -> Tensor:
     """Sum / count; 0, with zero gradient, where there was no term."""
     total, count = loss
