@@ -253,7 +253,7 @@ def check_closeup(closeup: dict) -> None:
         assert r["accepted"] == (stays.index(False) if False in stays else gamma)
         assert r["drafts"] == rounds[method, 8]["drafts"][:gamma]
     assert [(x["method"], x["draws"]) for x in closeup["positions"]] == [
-        ("draft", 10_240), ("draft", 1_024), ("mtp", 10_240), ("mtp", 1_024)
+        ("draft", 10_240), ("draft", 10_240), ("mtp", 10_240), ("mtp", 10_240)
     ]  # fmt: skip
     for x in closeup["positions"]:
         p, q, frequency = (np.array(x[name]) for name in ("p", "q", "frequency"))

@@ -166,9 +166,14 @@ def test_a_row_of_the_mask_sees_itself_and_what_is_before_it(page: Page) -> None
         assert page.text("#sees").startswith(f"Row {i} sees")
 
 
+def positions(page: Page) -> list[dict[str, Any]]:
+    """As the page lists them: where most symbols have a chance first."""
+    return sorted(page.ledger["closeup"]["positions"], key=lambda x: max(x["p"]))
+
+
 def test_a_symbol_is_worked_out(page: Page) -> None:
     page.step(2)
-    for i, position in enumerate(page.ledger["closeup"]["positions"]):
+    for i, position in enumerate(positions(page)):
         page.choose("#position", str(i))
         for n in range(3):
             page.click(f"#bars button:nth-child({n + 1})")
@@ -183,7 +188,7 @@ def test_a_symbol_is_worked_out(page: Page) -> None:
 
 def test_bars_are_linear_or_roots(page: Page) -> None:
     page.step(2)
-    position = page.ledger["closeup"]["positions"][0]
+    position = positions(page)[0]
     top = max(position["p"] + position["q"] + position["frequency"])
 
     def width() -> float:
@@ -197,8 +202,7 @@ def test_bars_are_linear_or_roots(page: Page) -> None:
 
 def test_the_simulator_follows_p(page: Page) -> None:
     page.step(2)
-    page.choose("#position", "1")
-    position = page.ledger["closeup"]["positions"][1]
+    position = positions(page)[0]
     page.click("#draw-1")
     assert re.match(
         r"drawn “.+”, u = 0\.\d+ (<|≥) p/q = [\d.]+: (accepted|rejected, resampled “.+”)$", page.text("#log")
@@ -212,6 +216,9 @@ def test_the_simulator_follows_p(page: Page) -> None:
     floor = sum(math.sqrt(2 * p * (1 - p) / (math.pi * 1e5)) for p in position["p"]) / 2
     assert float(tv) < 2 * floor
     assert position["tv_draft"] > 4 * floor  # what a simulator of q would show
+    page.choose("#position", "1")
+    assert page.all("#tally b")[0].text == "0"  # nothing of another position stays
+    page.click("#draw-1")
     page.click("#clear")
     assert page.text("#log") == "Nothing drawn yet."
     assert page.all("#tally b")[0].text == "0"
@@ -224,6 +231,7 @@ def test_theory_bends_with_alpha_and_c(page: Page) -> None:
     speed = {g: expected(0.8, g) / (0.25 * g + 1) for g in range(11)}
     star = max(speed, key=lambda g: speed[g])
     assert f"best γ is {star}: {expected(0.8, star):.2f} tokens a forward, {speed[star]:.2f}×" in page.text("#best")
+    page.click("#view-tokens")
     assert "ceiling 1/(1−α) = 5.00" in page.text("#gamma-chart")
     page.click("#view-speedup")
     assert "1.0×: plain decoding" in page.text("#gamma-chart") and "ceiling" not in page.text("#gamma-chart")
@@ -243,7 +251,9 @@ def test_measured_rows_are_points(page: Page, method: str) -> None:
     page.step(3)
     page.choose("#gamma-method", method)
     row = page.row(method, 2)
-    page.click("#view-speedup")
+    costs = page.text("#gamma-costs")
+    for timed in (page.row("plain", 0), row):
+        assert f"{timed['waterfall']['measured']:.1f}" in costs and f"{timed['waterfall']['verify']:.1f}" in costs
     page.find(f"#gamma-chart [data-row={row['id']}]").send_keys(Keys.ENTER)
     shown = page.text("#gamma-row")
     for figure in (row["label"], f"{row['tokens_per_target_forward']:.3f}", f"{row['speedup']['median']:.2f}"):
@@ -301,9 +311,9 @@ def test_rows_are_the_ledgers_in_every_order(page: Page) -> None:
         )
         assert [cells[0] for cells in shown] == [row["id"] for row in rows]
         for cells, row in zip(shown, rows, strict=True):
-            assert cells[3] == f"{row['tokens_per_target_forward']:.3f}"
-            assert cells[8] == f"{row['ms_per_token']:.3f}"
-            assert cells[9].startswith(f"{row['speedup']['median']:.2f}")
+            assert cells[5] == f"{row['tokens_per_target_forward']:.3f}"
+            assert cells[4] == f"{row['ms_per_token']:.3f}"
+            assert cells[2].startswith(f"{row['speedup']['median']:.2f}")
     page.click(f"tr[data-row={page.row('draft', 1)['id']}] button")
     assert f"{page.row('draft', 1)['waterfall']['verify']:.1f}" in page.text("#row")
     assert "✓ passed" in page.text("#checks")

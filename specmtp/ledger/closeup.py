@@ -79,7 +79,7 @@ def positions(
     checks: Checks, decoders: Mapping[Arm, AnyDecoder], contexts: Contexts, vocabulary: Vocabulary, seed: int
 ) -> list[Json]:
     """Every drafter's p, q and sampled frequencies of all symbols at two positions: that of the sampling check, and the
-    one where the target is least certain, with a tenth of the draws.
+    one where the target is least certain.
     """
     found = []
     for method in dict.fromkeys(arm.method for arm in checks.sampling if arm.method != PLAIN):
@@ -89,7 +89,7 @@ def positions(
         arm = max(arms, key=lambda a: (checks.sampling[a].draws, -a.gamma))
         decoder, check = decoders[arm], checks.sampling[arm]
         (uncertain,) = uncertain_contexts(decoder.target, decoder.sampler, contexts[1:], 1)
-        other = check_sampling(decoder, uncertain, max(check.draws // 10, 1), mix(seed), 1)
+        other = check_sampling(decoder, uncertain, check.draws, mix(seed), 1)
         found += [position_json(arm, check, vocabulary, contexts[0])]
         found += [position_json(arm, other, vocabulary, uncertain)]
     return found

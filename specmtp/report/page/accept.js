@@ -1,8 +1,9 @@
 // Step 2: one position with all its probabilities; the accept rule worked out, sampled by the run and by the reader.
 
 function acceptStep(box) {
-  box.append(paragraph("A draft x comes from {q}, but the text must follow {p}. The rule: accept x with probability min(1, p(x)/q(x)); after a rejection draw from the {residual}. What comes out has exactly the law p, however bad the drafter is; a bad one only costs time.", { class: "lead" }));
-  const positions = closeup.positions;
+  box.append(paragraph("A draft x comes from {q}, but the text must follow {p}. The rule: accept x with probability min(1, p(x)/q(x)); after a rejection draw from the {residual}. What comes out has exactly the {law} p, however bad the drafter is; a bad one only costs time.", { class: "lead" }));
+  // the position where most symbols have a chance comes first: there is most to see
+  const positions = [...closeup.positions].sort((a, b) => Math.max(...a.p) - Math.max(...b.p));
   if (!positions.length) {
     box.append(el("p", { class: "card" }, "This ledger holds no position with its probabilities: no drafter was measured, or it was written by an older bench.py."));
     return () => {};
@@ -14,7 +15,7 @@ function acceptStep(box) {
   const log = el("p", { class: "log", id: "log", "aria-live": "polite" }), tally = el("div", { id: "tally" }), histogram = el("div", { class: "bars", id: "histogram" });
   box.append(
     el("div", { class: "controls" },
-      choice("position", "position", positions.map((x, i) => [String(i), name(x)]), (value) => { state.position = positions[Number(value)]; state.chosen = 0; reset(); update(); }),
+      choice("position", "position", positions.map((x, i) => [String(i), name(x)]), (value) => { state.position = positions[Number(value)]; state.chosen = 0; reset(); update(); simulated(); }),
       toggle("scale", "bars", [["linear", "linear"], ["root", "√"]], state.scale, (value) => { state.scale = value; update(); simulated(); })),
     where, measured,
     el("div", { class: "columns" },
@@ -25,16 +26,16 @@ function acceptStep(box) {
         el("div", { class: "card" }, el("h3", {}, "Try the rule yourself"),
           el("p", { class: "small soft" }, "Over the whole vocabulary, in your browser: a draft from q, a uniform u, accept or resample."),
           el("div", { class: "controls" }, el("button", { type: "button", id: "draw-1", onclick: () => simulate(1) }, "Draw once"), el("button", { type: "button", id: "draw-10000", onclick: () => simulate(10000) }, "Draw 10,000"), el("button", { type: "button", id: "clear", onclick: () => { reset(); simulated(); } }, "Clear")),
-          log, tally, histogram))));
+          log, tally, el("div", { class: "legend", "aria-hidden": "true" }, [["--p", "p"], ["--f", "drawn here"]].map(([colour, text]) => el("span", {}, el("i", { style: `background:var(${colour})` }), text))), histogram))));
 
   const most = 12;
   const length = (value, top) => `${100 * (state.scale === "root" ? Math.sqrt(value / top) : value / top)}%`;
   function update() {
     const x = state.position, top = Math.max(...x.p, ...x.q, ...x.frequency);
-    where.textContent = "…" + x.context;
+    where.textContent = "…" + x.context.replaceAll("\n", "⏎\n");
     measured.replaceChildren(figures(
-      [count(x.draws), "rounds sampled here"], [small(x.tv), `total variation, samples to p (p's own samples stay under ${small(x.tv_limit)})`], [small(x.tv_draft), "total variation, q to p"],
-      [number(x.accepted / x.draws, 4), "accepted, measured"], [number(x.beta, 4), "accepted, theory: Σ min(p, q)"]));
+      [count(x.draws), "rounds sampled here"], [small(x.tv), `{total variation}, samples to p (p's own samples stay under ${small(x.tv_limit)})`], [small(x.tv_draft), "total variation, q to p"],
+      [number(x.accepted / x.draws, 4), "accepted, measured"], [number(x.beta, 4), "accepted, theory: {Σ min(p, q)}"]));
     bars.replaceChildren(...x.symbols.slice(0, most).map((symbol, i) => el("button", { type: "button", "aria-pressed": String(i === state.chosen), onclick: () => { state.chosen = i; update(); bars.children[i].focus(); },
       "aria-label": `${visible(symbol)}: p ${small(x.p[i])}, q ${small(x.q[i])}, sampled ${small(x.frequency[i])}` },
       el("span", { class: "symbol" }, visible(symbol)), el("span", { class: "bar-stack" }, [["--p", x.p], ["--q", x.q], ["--f", x.frequency]].map(([colour, values]) => el("i", { style: `width:${length(values[i], top)};background:var(${colour})` }))))));
@@ -67,8 +68,8 @@ function acceptStep(box) {
     log.textContent = t.draws ? t.line : "Nothing drawn yet.";
     const tv = t.draws ? sum(p.map((value, i) => Math.abs(t.counts[i] / t.draws - value))) / 2 : null;
     // the mean of |count/n − p| of a binomial is close to √(2 p (1−p) / (π n))
-    const floor = t.draws ? sum(p.map((value) => Math.sqrt((2 * value * (1 - value)) / (Math.PI * t.draws)))) / 2 : null;
-    tally.replaceChildren(figures([count(t.draws), "draws"], [t.draws ? number(t.accepted / t.draws, 4) : "–", `accepted (Σ min(p, q) = ${number(sum(p.map((v, i) => Math.min(v, q[i]))), 4)})`], [small(tv), `total variation to p (as many draws of p itself: about ${small(floor)})`]));
+    const floor = t.draws >= 1000 ? sum(p.map((value) => Math.sqrt((2 * value * (1 - value)) / (Math.PI * t.draws)))) / 2 : null;
+    tally.replaceChildren(figures([count(t.draws), "draws"], [t.draws ? number(t.accepted / t.draws, 4) : "–", `accepted (Σ min(p, q) = ${number(sum(p.map((v, i) => Math.min(v, q[i]))), 4)})`], [small(tv), `total variation to p${floor ? ` (as many draws of p itself: about ${small(floor)})` : ""}`]));
     const top = Math.max(...p, ...t.counts.map((n) => n / Math.max(t.draws, 1)));
     histogram.replaceChildren(...(t.draws ? symbols.slice(0, most).map((symbol, i) => el("div", { style: "display:grid;grid-template-columns:4.2rem 1fr;gap:.5rem;padding:0 .4rem" }, el("span", { class: "symbol" }, visible(symbol)),
       el("span", { class: "bar-stack" }, el("i", { style: `width:${length(p[i], top)};background:var(--p)` }), el("i", { style: `width:${length(t.counts[i] / t.draws, top)};background:var(--f)` })))) : []));

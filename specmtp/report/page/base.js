@@ -64,20 +64,31 @@ const TERMS = {
   "MTP": "Multi-token prediction: a module that reads the target's hidden state and the next token, and predicts the one after (DeepSeek-V3).",
   "λ": "The weight of the MTP loss in training: loss = main + λ · MTP.",
   "residual": "max(0, p − q), scaled to sum to 1: what a rejected draft is replaced from.",
+  "law": "A distribution: how often each symbol comes out in the long run.",
+  "forward": "One run of a network over its input. It gives a distribution of the next symbol at every place.",
+  "logits": "The network's raw scores of the symbols, before they become probabilities.",
   "window": "How many positions a query of attention sees, itself included.",
 };
 let numTips = 0;
 
 /** A word with its one-line definition, shown on hover, focus and tap. */
 function term(word, shown = word) {
-  const id = `tip-${++numTips}`;
-  return el("span", { class: "term", tabindex: "0", "aria-describedby": id }, shown, el("span", { class: "tip", role: "tooltip", id }, TERMS[word]));
+  const id = `tip-${++numTips}`, tip = el("span", { class: "tip", role: "tooltip", id }, TERMS[word]);
+  const node = el("span", { class: "term", tabindex: "0", "aria-describedby": id }, shown, tip);
+  // fixed, so that no table cuts it off
+  const place = () => {
+    const at = node.getBoundingClientRect(), width = Math.min(304, window.innerWidth - 16);
+    Object.assign(tip.style, { width: `${width}px`, left: `${Math.max(8, Math.min(at.left, window.innerWidth - width - 8))}px`, top: `${at.bottom + 4}px` });
+  };
+  node.addEventListener("mouseenter", place);
+  node.addEventListener("focus", place);
+  return node;
 }
 
 /** Text in which {words in braces} are terms. */
 const prose = (text) => text.split(/\{([^}]+)\}/).map((part, i) => (i % 2 ? term(...part.split("|")) : part));
 const paragraph = (text, attributes = {}) => el("p", attributes, ...prose(text));
-const figures = (...entries) => el("div", { class: "figures" }, entries.map(([value, name]) => el("div", {}, el("b", {}, value), el("span", {}, name))));
+const figures = (...entries) => el("div", { class: "figures" }, entries.map(([value, name]) => el("div", {}, el("b", {}, value), el("span", {}, ...prose(name)))));
 
 const expectedTokens = (alpha, gamma) => (alpha >= 1 ? gamma + 1 : (1 - alpha ** (gamma + 1)) / (1 - alpha));
 const theorySpeedup = (alpha, gamma, c) => expectedTokens(alpha, gamma) / (gamma * c + 1);
@@ -121,7 +132,7 @@ function toggle(id, name, options, chosen, onchange) {
 
 /** Axes of a chart: maps figures to places and draws grid and labels. */
 function axes(box, height, x, y, names) {
-  const width = Math.max(Math.min(box.clientWidth || 640, 760), 260), left = 44, bottom = 40, top = 12, right = 14;
+  const width = Math.max(Math.min(box.clientWidth || 640, 1000), 260), left = 44, bottom = 40, top = 26, right = 14;
   const atX = (v) => left + ((v - x.min) / (x.max - x.min)) * (width - left - right);
   const atY = (v) => height - bottom - ((v - y.min) / (y.max - y.min)) * (height - bottom - top);
   const root = svg("svg", { width, height, role: "group", "aria-label": names.label });
@@ -129,7 +140,7 @@ function axes(box, height, x, y, names) {
     root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: atY(v), y2: atY(v) }), svg("text", { x: left - 6, y: atY(v) + 4, "text-anchor": "end" }, String(v)));
   }
   for (const v of x.ticks) root.append(svg("text", { x: atX(v), y: height - bottom + 16, "text-anchor": "middle" }, String(v)));
-  root.append(svg("text", { class: "faint", x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, names.x), svg("text", { class: "faint", x: left, y: 10 }, names.y));
+  root.append(svg("text", { class: "faint", x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, names.x), svg("text", { class: "faint", x: left - 34, y: 11 }, names.y));
   return { root, atX, atY, left, right: width - right };
 }
 
@@ -152,8 +163,10 @@ function mark(attributes, label, onclick, ...shapes) {
   return group;
 }
 
-/** A row's terms from theory to the clock as a table of µs a token. */
-const WATERFALL = { theory: "forwards, by theory", positions: "acceptance by position", verify: "verifying γ+1 tokens instead of one", drafting: "catching up, sampling drafts", accept: "sampling and accepting", host: "host", unexplained: "unexplained", measured: "measured" };
+const WATERFALL = {
+  theory: "forwards alone, as theory counts them", positions: "acceptance is not the same at every position", verify: "verifying γ+1 tokens costs more than one",
+  drafting: "drafter: catching up, sampling", accept: "accepting, sampling, caches", host: "host: calling the round", unexplained: "unexplained: measured less all of these", measured: "measured",
+};
 
 function rowDetails(row) {
   const parts = [el("h3", {}, row.label)];
@@ -162,14 +175,20 @@ function rowDetails(row) {
     [number(row.expected_tokens, 3), "eq. (1) tokens"], [number(row.theory_speedup, 2), "theory speed-up"],
     [row.speedup ? withInterval(row.speedup.median, row.speedup.low, row.speedup.high, 2) : "not exact", "measured speed-up"]));
   if (row.acceptance_at.length) {
-    parts.push(el("p", { class: "small" }, "Accepted at draft position (given that it was examined): ", row.acceptance_at.map((a, i) => `${i + 1}: ${number(a, 3)}`).join(" · ")));
+    parts.push(el("p", { class: "small" }, "Accepted at draft position (given that it was examined): ", row.acceptance_at.map((a, i) => `${i + 1}: ${number(a, 3)}`).join(" · "), row.gamma > 2 ? ". Long rounds mostly begin right behind a rejection, where the text is hard, so their first drafts do worse than those of short rounds." : ""));
   }
-  if (row.waterfall) {
-    const largest = Math.max(...Object.values(row.waterfall).map(Math.abs));
-    parts.push(el("div", { class: "scroll" }, el("table", { class: "plain waterfall" },
-      el("thead", {}, el("tr", {}, el("th", {}, "from theory to the clock"), el("th", {}, "µs a token"), el("th", { "aria-hidden": "true" }, ""))),
-      el("tbody", {}, Object.keys(WATERFALL).map((name) => el("tr", {}, el("td", {}, WATERFALL[name]), el("td", {}, number(row.waterfall[name], 1)),
-        el("td", { "aria-hidden": "true", style: "width:40%" }, el("div", { class: "bar-stack" }, el("i", { style: `width:${(100 * Math.abs(row.waterfall[name])) / largest}%;background:var(${row.waterfall[name] < 0 ? "--bad" : "--accent"})` })))))))));
-  }
+  if (row.waterfall) parts.push(waterfallTable([row]));
   return parts;
+}
+
+/** Rows' terms from theory to the clock side by side, µs a token. */
+function waterfallTable(shown) {
+  const largest = Math.max(...shown.flatMap((r) => Object.values(r.waterfall).map(Math.abs)));
+  const cell = (row, name) => {
+    const value = row.waterfall[name];
+    return el("td", {}, number(value, 1), el("span", { class: "bar-stack", "aria-hidden": "true" }, el("i", { style: `width:${(100 * Math.abs(value)) / largest}%;background:var(${value < 0 ? "--bad" : name === "measured" ? "--f" : "--accent"})` })));
+  };
+  return el("div", { class: "scroll" }, el("table", { class: "plain waterfall" },
+    el("thead", {}, el("tr", {}, el("th", {}, "µs a token"), shown.map((r) => el("th", { scope: "col" }, shown.length > 1 ? (r.gamma ? `γ=${r.gamma}` : "plain") : r.label)))),
+    el("tbody", {}, Object.keys(WATERFALL).map((name) => el("tr", {}, el("td", { class: "wide" }, WATERFALL[name]), shown.map((r) => cell(r, name)))))));
 }

@@ -1,7 +1,7 @@
 // Step 4: what an MTP module is made of, and a real sample, symbol by symbol.
 
 const PARTS = {
-  embedding: ["embedding", "Turns the next token, already known, into a vector. It is the target's own table."],
+  embedding: ["embedding of token t + 1", "Turns the next token, already known, into a vector. It is the target's own table."],
   norm_hidden: ["RMSNorm", "Scales the target's hidden state h, the last block's output before the final norm."],
   norm_embedding: ["RMSNorm", "Scales the embedding of the next token to the same size, so that neither drowns the other."],
   projection: ["projection 2d → d", "One linear map without bias takes both, side by side, back to the target's width."],
@@ -13,14 +13,14 @@ const PARTS = {
 
 function mtpStep(box) {
   const mtp = ledger.models.mtp, parts = mtp && mtp.parts;
-  box.append(paragraph("A separate draft model starts from bare text. An {MTP} module starts from what the target has already computed: its hidden state, and the token that was just chosen. It is trained beside the target, with loss = main + {λ} · MTP, and drafts with it.", { class: "lead" }));
+  box.append(paragraph("A separate draft model starts from bare text. An {MTP} module starts from what the target has already computed: its hidden state, and the token that was just chosen. It is trained beside the target, with loss = main + {λ} · MTP, and drafts with it. Asked for more drafts than it has depths, it is fed its own output again, one position further on.", { class: "lead" }));
   const columns = el("div", { class: "columns" });
   if (parts) {
     const about = el("p", { id: "part", "aria-live": "polite" }), flow = el("div", { class: "flow", id: "flow" });
     const byName = Object.fromEntries(parts.map((part) => [part.name, part]));
     const button = (name, wide) => el("button", { type: "button", id: `part-${name}`, class: `${byName[name].own ? "is-own" : "is-shared"} ${wide ? "both" : ""}`, "aria-pressed": "false", onclick: () => choose(name) }, PARTS[name][0], el("small", {}, `${byName[name].own ? "own" : "shared with the target"} · ${count(byName[name].parameters)}`));
     const arrow = (text) => el("div", { class: "arrow both", "aria-hidden": "true" }, text);
-    flow.append(el("div", { class: "arrow" }, "hidden state h of position t"), button("embedding"), button("norm_hidden"), button("norm_embedding"), arrow("↓ side by side ↓"),
+    flow.append(el("div", { class: "given" }, "hidden state h of position t", el("small", {}, "from the target's last block")), button("embedding"), arrow("↓"), button("norm_hidden"), button("norm_embedding"), arrow("↓ side by side ↓"),
       button("projection", true), button("attention", true), button("feed_forward", true), arrow("↓"), button("final_norm", true), button("head", true), arrow("distribution of the token at t + 2"));
     const own = parts.filter((part) => part.own);
     const total = sum(own.map((part) => part.parameters));

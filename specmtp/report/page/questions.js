@@ -40,7 +40,7 @@ const QUESTIONS = [
     const w = row.waterfall;
     return [
       `The best row, ${row.label}, makes ${number(100 * (1 - 1 / row.tokens_per_target_forward), 0)} % fewer forwards of the target, and is ${times(row.speedup.median)} as fast.` + (isNumber(row.c) && share ? ` The drafter has ${number(share, 0)} % of the target's parameters and takes ${number(100 * row.c, 0)} % of its time: what a forward costs beside arithmetic does not shrink with the model, and γ drafts run one after another.` : ""),
-      (w ? `Of its ${number(w.measured, 1)} µs a token, ${number(w.theory, 1)} are what theory counts; verifying γ+1 tokens instead of one adds ${number(w.verify, 1)}, sampling and accepting ${number(w.accept, 1)}, the host ${number(w.host, 1)}. ` : "") + (slow.length ? `Slower than plain decoding here: ${slow.map((r) => r.label).join("; ")}. ` : "") + "Theorem 3.8 counts forwards alone. Leviathan et al. used drafters two orders of magnitude smaller than the target, with c below 0.05."];
+      (w ? `Of its ${number(w.measured, 1)} µs a token, ${number(w.theory, 1)} are what theory counts; verifying γ+1 tokens instead of one adds ${number(w.verify, 1)}, the drafter's catching up and sampling ${number(w.drafting, 1)}, accepting ${number(w.accept, 1)}, the host ${number(w.host, 1)}; ${number(w.positions + w.unexplained, 1)} are left. ` : "") + (slow.length ? `Slower than plain decoding here: ${slow.map((r) => r.label).join("; ")}. ` : "") + "Theorem 3.8 counts forwards alone. Leviathan et al. used drafters two orders of magnitude smaller than the target, with c below 0.05."];
   }],
   [4, "Why is the MTP loss about as low as the main loss?", () => {
     const t = ledger.models.target, m = ledger.models.mtp, d = ledger.models.draft;

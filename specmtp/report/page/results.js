@@ -17,6 +17,7 @@ function save(name, type, content) {
 
 function resultsStep(box) {
   box.append(paragraph("Everything above rests on these rows. A {speed-up} is over the fastest plain decoding under the same conditions; “faster” and “slower” are said only where the 95 % interval lies on one side of 1.", { class: "lead" }));
+  box.append(el("p", { id: "verdict" }, ledger.verdict));
   const backends = [...new Set(rows.map((row) => row.backend))], sets = backends.map((b) => [b, BACKEND[b] || b]);
   if (rows.some((row) => !isSampled(row))) sets.push(["greedy", "temperature 0"]);
   if (sets.length > 1) sets.push(["all", "all"]);
@@ -24,7 +25,7 @@ function resultsStep(box) {
   const table = el("div", { class: "scroll" }), details = el("div", { class: "card", id: "row", hidden: true });
   box.append(el("div", { class: "controls" },
     sets.length > 1 ? choice("set", "rows", sets, (value) => { state.set = value; draw(); }) : null,
-    toggle("order", "order", [["run", "as run"], ["tokens", "tokens / forward"], ["speedup", "speed-up"]], state.order, (value) => { state.order = value; draw(); })), el("div", { class: "card" }, table, el("p", { class: "small soft" }, "Bars: speed-up with its interval; the line marks 1.0×.")), details);
+    toggle("order", "order", [["run", "as run"], ["tokens", "tokens / forward"], ["speedup", "speed-up"]], state.order, (value) => { state.order = value; draw(); })), el("div", { class: "card" }, table, el("p", { class: "small soft" }, "Bars: speed-up with its interval; the dashed line marks 1.0×. Choose a method for its details. Eager: every operation is called by Python; compiled: a whole round is one graph.")), details);
   if (sets.length > 1) byId("set").value = state.set;
 
   function draw() {
@@ -34,18 +35,18 @@ function resultsStep(box) {
     const top = 1.1 * Math.max(1.1, ...shown.map((r) => (r.speedup ? r.speedup.high ?? r.speedup.median : 0)));
     const sorted = (name) => (state.order === name ? "descending" : "none");
     const bar = (r) => {
-      if (!r.speedup) return el("span", { class: "failed" }, "not exact");
+      if (!r.speedup) return "";
       const at = (v) => (110 * v) / top, s = r.speedup, colour = s.verdict === "faster" ? "--good" : s.verdict === "slower" ? "--bad" : "--soft";
       return svg("svg", { width: 110, height: 18, "aria-hidden": "true" }, svg("rect", { x: 0, y: 4, width: at(s.median), height: 10, rx: 2, style: `fill:var(${colour})` }),
         ...(isNumber(s.low) ? [svg("line", { x1: at(s.low), x2: at(s.high), y1: 9, y2: 9, style: "stroke:var(--ink);stroke-width:2" })] : []), svg("line", { x1: at(1), x2: at(1), y1: 0, y2: 18, style: "stroke:var(--ink);stroke-dasharray:2 2" }));
     };
-    const head = [["method", null], ["forwards", null], ["tokens / forward", "tokens"], ["α", null], ["eq. (1)", null], ["c", null], ["theory", null], ["ms / token", null], ["speed-up", "speedup"], ["", null]];
+    const head = [["method", null], ["speed-up", "speedup"], ["", null], ["ms / token", null], ["tokens / forward", "tokens"], ["forwards", null], ["α", null], ["eq. (1)", null], ["c", null], ["theory", null]];
     table.replaceChildren(el("table", { class: "plain", id: "rows" },
       el("thead", {}, el("tr", {}, head.map(([name, order]) => el("th", { scope: "col", "aria-sort": order ? sorted(order) : null }, name in TERMS ? term(name) : name)))),
       el("tbody", {}, ordered.map((r) => el("tr", { class: r.id === state.row ? "chosen" : "", "data-row": r.id },
         el("td", {}, el("button", { type: "button", "aria-pressed": String(r.id === state.row), onclick: () => choose(r.id) }, r.label)),
-        el("td", {}, count(r.target_forwards / r.generations)), el("td", {}, number(r.tokens_per_target_forward, 3)), el("td", {}, number(r.alpha, 3)), el("td", {}, number(r.expected_tokens, 3)), el("td", {}, number(r.c, 2)), el("td", {}, number(r.theory_speedup, 2)), el("td", {}, number(r.ms_per_token, 3)),
-        el("td", {}, r.speedup ? withInterval(r.speedup.median, r.speedup.low, r.speedup.high, 2) : el("span", { class: "failed" }, "not exact")), el("td", {}, bar(r)))))));
+        el("td", {}, r.speedup ? withInterval(r.speedup.median, r.speedup.low, r.speedup.high, 2) : el("span", { class: "failed" }, "not exact")), el("td", {}, bar(r)), el("td", {}, number(r.ms_per_token, 3)), el("td", {}, number(r.tokens_per_target_forward, 3)),
+        el("td", {}, count(r.target_forwards / r.generations)), el("td", {}, number(r.alpha, 3)), el("td", {}, number(r.expected_tokens, 3)), el("td", {}, number(r.c, 2)), el("td", {}, number(r.theory_speedup, 2)))))));
     const row = rows.find((r) => r.id === state.row);
     details.hidden = !row;
     details.replaceChildren(...(row ? rowDetails(row) : []));
@@ -53,7 +54,8 @@ function resultsStep(box) {
   function choose(id) {
     state.row = state.row === id ? null : id;
     draw();
-    table.querySelector(`tr[data-row="${id}"] button`).focus();
+    table.querySelector(`tr[data-row="${id}"] button`).focus({ preventScroll: true });
+    if (state.row) details.scrollIntoView({ block: "nearest" });
   }
   draw();
 
@@ -83,7 +85,7 @@ function resultsStep(box) {
 function checksCard() {
   const { checks } = ledger, ok = (passed) => el("span", { class: passed ? "passed" : "failed" }, passed ? "✓ passed" : "✗ failed");
   const name = (c) => `${METHOD[c.method]}${c.gamma ? ` γ=${c.gamma}` : ""}, ${BACKEND[c.backend] || c.backend}`;
-  const group = (title, list, headers, cells) => list.length ? el("details", {}, el("summary", {}, `${title}: ${list.filter((c) => c.passed).length} of ${list.length} `, ok(list.every((c) => c.passed))),
+  const group = (title, list, headers, cells) => list.length ? el("details", {}, el("summary", {}, `${title}: ${list.filter((c) => c.passed).length} of ${plural(list.length, "comparison")} `, ok(list.every((c) => c.passed))),
     el("div", { class: "scroll" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ["arm", ...headers].map((h) => el("th", {}, h)))), el("tbody", {}, list.map((c) => el("tr", {}, el("td", {}, name(c)), cells(c).map((v) => el("td", {}, v)), el("td", {}, ok(c.passed)))))))) : null;
   const effect = checks.mtp_effect;
   return el("div", { class: "card", id: "checks" }, el("h3", {}, "Was the output changed? ", ok(checks.passed)),

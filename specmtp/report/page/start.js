@@ -7,14 +7,16 @@ function chips() {
   const shape = (m) => (m.config ? `, ${m.config.num_layers} layer${m.config.num_layers > 1 ? "s" : ""}, width ${m.config.d_model}` : "");
   const gammas = [...new Set(rows.map((r) => r.gamma).filter((g) => g > 0))].sort((a, b) => a - b);
   return [
-    `target ${count(target.parameters)}${shape(target)}`, draft ? `draft ${count(draft.parameters)}${shape(draft)}` : "no draft model",
-    mtp ? `MTP ${count(mtp.parameters)}${mtp.depth ? `, depth ${mtp.depth}` : ""}${isNumber(mtp.weight) ? `, λ ${mtp.weight}` : ""}` : "no MTP",
+    `target: ${count(target.parameters)} parameters${shape(target)}`, draft ? `draft model: ${count(draft.parameters)} parameters${shape(draft)}` : "no draft model",
+    mtp ? `MTP: ${count(mtp.parameters)} parameters${mtp.depth ? `, depth ${mtp.depth}` : ""}${isNumber(mtp.weight) ? `, λ ${mtp.weight}` : ""}` : "no MTP",
     target.config ? `window ${target.config.attention_window}` : null, gammas.length ? `γ ${gammas.join(" ")}` : null,
     `${w.device_name}, ${w.device}, ${w.dtype}, ${plural(w.threads, "thread")}`, "one training seed", `${plural(w.repeats, "repeat")} × ${plural((w.prompts || [w.prompt]).length, "prompt")}`,
   ].filter(Boolean);
 }
 
-byId("verdict").textContent = ledger.verdict;
+const fastestRow = best();
+byId("headline").textContent = !fastestRow ? "" : fastestRow.speedup.verdict === "faster" ? `In this run it made decoding ${withInterval(fastestRow.speedup.median, fastestRow.speedup.low, fastestRow.speedup.high, 2)} times as fast (${fastestRow.label}).` : `In this run no way of guessing was surely faster than plain decoding (best: ${fastestRow.label}, ${withInterval(fastestRow.speedup.median, fastestRow.speedup.low, fastestRow.speedup.high, 2)}×).`;
+if (matchMedia("(max-width: 40rem)").matches) byId("measured-here").open = false;
 byId("chips").append(...chips().map((text) => el("li", {}, text)));
 const redraw = STEPS.map(([title, build], i) => {
   const section = byId(`step-${i + 1}`);
@@ -34,6 +36,7 @@ function show() {
     const link = byId("tabs").children[i].firstChild;
     if (i + 1 === current) link.setAttribute("aria-current", "step"); else link.removeAttribute("aria-current");
   });
+  document.body.dataset.step = current;
   byId("previous").disabled = current === 1;
   byId("next").disabled = current === STEPS.length;
   byId("where").textContent = `${current} of ${STEPS.length}`;
