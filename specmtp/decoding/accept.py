@@ -67,9 +67,9 @@ def accept(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     first_gone_BG = torch.where(stays_BG, gamma, place_G)
     num_accepted_B = first_gone_BG.amin(1) if gamma else torch.zeros_like(num_drafts_B)
 
-    p_BV = _row(p_BNV, num_accepted_B)
+    p_BV = row_of(p_BNV, num_accepted_B)
     if gamma:
-        q_BV = _row(q_BGV, num_accepted_B.clamp(max=gamma - 1))
+        q_BV = row_of(q_BGV, num_accepted_B.clamp(max=gamma - 1))
         rejected_B1 = (num_accepted_B < num_drafts_B)[:, None]
         residual_BV = (p_BV - q_BV).clamp(min=0)
         p_BV = torch.where(rejected_B1 & (residual_BV.sum(-1, keepdim=True) > 0), residual_BV, p_BV)
@@ -82,6 +82,6 @@ def accept(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     )
 
 
-def _row(x_BNV: Tensor, index_B: Tensor) -> Tensor:
+def row_of(x_BNV: Tensor, index_B: Tensor) -> Tensor:
     """x[b, index[b]] of every row, [B, V]."""
     return x_BNV.gather(1, index_B[:, None, None].expand(-1, 1, x_BNV.shape[-1]))[:, 0]
