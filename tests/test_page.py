@@ -15,6 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
+from specmtp.report.__main__ import build_page
 from specmtp.report.page import page_html
 
 ROOT = Path(__file__).parent.parent
@@ -434,6 +435,34 @@ const controls = () => [...document.querySelectorAll(`${arguments[0]} :is(button
     .filter(c => c.checkVisibility() && !c.id.startsWith("save"));
 for (let i = 0; i < controls().length && i < 300; i++) controls()[i].click();
 """
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (None, "bench.py writes one"),
+        ("", "is not JSON"),
+        ("[1]", "is no ledger"),
+        ('{"rows": [1]}', "it has no provenance"),
+        ('{"rows": []}', "it has no provenance, models, checks, rows"),
+    ],
+)
+def test_what_is_no_ledger_is_told(tmp_path: Path, content: str | None, wanted: str) -> None:
+    file = tmp_path / "ledger.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ValueError, match=wanted):
+        build_page(str(file))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_is_built_beside_its_ledger(tmp_path: Path, ledger: dict[str, Any]) -> None:
+    for name, page in (("ledger.json", "report.html"), ("greedy.json", "greedy.html")):
+        (tmp_path / name).write_text(json.dumps(ledger))
+        build_page(str(tmp_path / name))
+        assert (tmp_path / page).read_text("utf-8") == page_html(ledger)
+    with pytest.raises(ValueError, match="is a folder"):
+        build_page(str(tmp_path / "ledger.json"), str(tmp_path))
 
 
 def nothing_but_plain(ledger: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
+NEEDED = ("provenance", "models", "checks", "rows", "sample", "verdict")
+"""What no ledger is without."""
 
 
 def read_ledger(path: str) -> Json:
@@ -20,6 +22,8 @@ def read_ledger(path: str) -> Json:
         content: Json = json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is no ledger of bench.py: it is not JSON") from error
-    if not isinstance(content, dict) or "rows" not in content:
+    if not isinstance(content, dict):
         raise ValueError(f"{file} is no ledger of bench.py")
+    if lacks := [name for name in NEEDED if not content.get(name)]:
+        raise ValueError(f"{file} is no ledger of bench.py: it has no {', '.join(lacks)}")
     return content
