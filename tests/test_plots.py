@@ -10,7 +10,7 @@ import pytest
 from specmtp.report.files import read_ledger
 from specmtp.report.plots import draw_plots, plot_file
 
-LEDGER = Path(__file__).parent.parent / "results" / "rounds_cpu" / "ledger.json"
+LEDGER = Path(__file__).parent.parent / "results" / "reference_cpu" / "ledger.json"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -117,8 +118,12 @@ def cache_hits() -> int:
 
 def known(options: Options) -> Options:
     """The options that this torch has."""
-    names = set(torch._inductor.list_options())
-    return {name: value for name, value in options.items() if name in names}
+    return {name: value for name, value in options.items() if name in _names()}
+
+
+@cache  # listing them takes as long as ten decoding steps
+def _names() -> frozenset[str]:
+    return frozenset(torch._inductor.list_options())
 
 
 def fresh(function: Any) -> Any:

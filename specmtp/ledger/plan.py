@@ -1,6 +1,7 @@
 """The planner's calibration, its plan as plain data, and what following it would have cost."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,13 +10,13 @@ from specmtp.analysis.planner import Plan, plan
 from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.trace import Counts
-from specmtp.ledger.arms import PLAIN, Arm
+from specmtp.ledger.arms import GRAPHS, PLAIN, Arm
 from specmtp.ledger.measure import Measured, time_arms
 from specmtp.ledger.timing import Clock
 
 Json = dict[str, Any]
-TOKENS, REPEATS = 120, 3
-"""Of a calibration's generations."""
+TOKENS, GRAPH_TOKENS, REPEATS = 120, 600, 3
+"""Of a calibration's generations; those of graphs take a hundredth of a second, and would else be mostly beginnings."""
 OTHER_SEEDS = 1 << 20
 """Where a calibration's seeds begin: not those of the ledger's repeats."""
 
@@ -49,9 +50,12 @@ def calibrate(
         progress: told what comes next.
     """
     arms = {arm: decoder for arm, decoder in decoders.items() if planned(arm)}
-    measured = time_arms(
-        arms, prompts, TOKENS, REPEATS, mix(seed, OTHER_SEEDS), clock, lambda what: progress(f"calibration: {what}")
-    )
+    measured: dict[Arm, Measured] = {}
+    for is_graph, tokens in ((False, TOKENS), (True, GRAPH_TOKENS)):
+        some = {arm: decoder for arm, decoder in arms.items() if (arm.backend in GRAPHS) == is_graph}
+        if some:
+            say = partial(_of_calibration, progress)
+            measured |= time_arms(some, prompts, tokens, REPEATS, mix(seed, OTHER_SEEDS), clock, say)
     groups: dict[Group, list[Arm]] = {}
     for arm in arms:
         if arm.method != PLAIN:
@@ -62,6 +66,10 @@ def calibrate(
         plain = round_seconds(measured[Arm(PLAIN, 0, *group[1:])])
         found[group] = plan(pooled_rates([measured[arm].counts for arm in members]), seconds, plain)
     return found
+
+
+def _of_calibration(progress: Callable[[str], None], what: str) -> None:
+    progress(f"calibration: {what}")
 
 
 def round_seconds(measured: Measured) -> float:

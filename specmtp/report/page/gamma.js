@@ -28,7 +28,7 @@ function gammaStep(box) {
     const ceiling = tokens ? 1 / (1 - a) : null;
     const top = Math.max(...gammas.map(value), ...found.flatMap(ofRow).filter(isNumber), tokens ? Math.min(ceiling, 1.3 * value(most)) : 1.2);
     const yTicks = ticks(top), area = axes(chart, 320, { min: 0, max: most, ticks: gammas }, { min: 0, max: yTicks[yTicks.length - 1], ticks: yTicks }, { x: "γ, drafts a round", y: tokens ? "tokens / forward" : "speed-up over plain decoding", label: `${tokens ? "Tokens a forward" : "Speed-up"} against gamma` });
-    const guide = (at, text) => { if (at <= yTicks[yTicks.length - 1]) area.root.append(svg("line", { class: "guide", x1: area.left, x2: area.right, y1: area.atY(at), y2: area.atY(at) }), svg("text", { class: "faint", x: area.right, y: area.atY(at) - 5, "text-anchor": "end" }, text)); };
+    const guide = (at, text) => { if (at <= 1.0001 * yTicks[yTicks.length - 1]) area.root.append(svg("line", { class: "guide", x1: area.left, x2: area.right, y1: area.atY(at), y2: area.atY(at) }), svg("text", { class: "faint", x: area.right, y: area.atY(at) - 5, "text-anchor": "end" }, text)); };
     guide(1, "1.0×: plain decoding");
     if (tokens) guide(ceiling, `ceiling 1/(1−α) = ${number(ceiling, 2)}`);
     area.root.append(svg("polyline", { class: "curve", points: gammas.map((g) => `${area.atX(g)},${area.atY(value(g))}`).join(" ") }));
