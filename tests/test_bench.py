@@ -117,8 +117,9 @@ def test_forward_costs_are_positive() -> None:
 
 def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
     arm = Arm(method, gamma)
-    speedup = speedup_json(Interval(median, low, high)) if passed else None
-    return {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
+    speedup = {**speedup_json(Interval(median, low, high)), "baseline": "plain"} if passed else None
+    found = {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
+    return {**found, "backend": "compile", "batch": 1}
 
 
 def test_verdicts() -> None:
@@ -129,6 +130,8 @@ def test_verdicts() -> None:
         row("draft", 1, 1.05, 0.98, 1.1),
     )
     assert verdict_line([plain, fast, slow]) == ("fastest: MTP γ=1, 1.21× [1.17, 1.25]; draft γ=6 is slower than plain")
+    eager = {**row("draft", 2, 0.05, 0.04, 0.06), "backend": "eager", "id": "draft_g2_eager"}
+    assert verdict_line([plain, fast, slow, eager]) == verdict_line([plain, fast, slow])  # a slower backend is no news
     assert verdict_line([plain, level, slow]).startswith("do not speculate")
     assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
     assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])

@@ -321,7 +321,11 @@ def verdict_line(rows: Sequence[Json]) -> str:
     shown = [row for row in rows if not row["id"].endswith(("_uncached", "_greedy"))]
     timed = [row for row in shown if row["speedup"] and row["method"] != PLAIN]
     faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
-    slower = [label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower"]
+    fastest = {row["speedup"]["baseline"] for row in timed}  # arms of slower backends are no news
+    rivals = {(row["backend"], row["batch"]) for row in rows if row["id"] in fastest}
+    slower = [
+        label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower" and (r["backend"], r["batch"]) in rivals
+    ]
     if faster:
         best = faster[0]["speedup"]
         head = f"fastest: {label[faster[0]['id']]}, {best['median']:.2f}× [{best['low']:.2f}, {best['high']:.2f}]"
