@@ -120,8 +120,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--arms",
         type=words,
-        help="draft,mtp beside plain (default: those there are); uncached adds twins without cache, greedy twins at "
-        "temperature 0",
+        help="draft,mtp,ngram beside plain (default: draft and mtp as far as they are there); uncached adds twins "
+        "without cache, greedy twins at temperature 0",
     )
     add(
         "--backends", type=words, default=["eager"], help="eager,compile,cudagraph: how rounds are run (default: eager)"

@@ -277,6 +277,16 @@ def test_a_position_of_many_symbols_pools_the_rare_ones() -> None:
     assert found["p"][0] == pytest.approx(p[symbols.index(found["symbols"][0])], rel=1e-6)
 
 
+def test_lookup_has_rows_where_it_is_asked_for(tmp_path: Path, models: dict) -> None:
+    code, ledger = run_bench(tmp_path, "--arms", "ngram,uncached", "--gammas", "2", "--prompt", "abcabcabcabc")
+    assert code == 0 and [r["id"] for r in ledger["rows"]] == ["plain", "ngram_g2", "plain_uncached"]
+    row = ledger["rows"][1]
+    assert row["label"] == "n-gram γ=2" and row["c"] == 0 and row["theory_speedup"] == row["expected_tokens"]
+    assert row["alpha"] is not None and row["waterfall"] is not None
+    assert {c["method"] for c in ledger["checks"]["joint"]} == {"plain", "ngram"}
+    assert [p["method"] for p in ledger["planner"]] == ["ngram"]
+
+
 def test_several_prompts_until_the_time_is_spent(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:
     args = ("--gammas", "2", "--arms", "draft", "--prompts", "3", "--repeats", "auto", "--seconds", "1")
     _, ledger = run_bench(tmp_path, *args)

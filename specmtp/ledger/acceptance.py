@@ -33,7 +33,7 @@ def exact_acceptance(models: Models, sampler: Sampler, texts: Sequence[list[int]
     found: dict[str, dict[Sampler, Agreement]] = {}
     for batch_BW in windows_BW.to(target.gpt.lm_head.weight.device).split(BATCH):
         pairs = paired_logits(target, draft.net.gpt if draft else None, batch_BW)
-        for method in models.methods:
+        for method in (m for m in models.methods if m in pairs):
             sums = found.setdefault(method, dict.fromkeys(samplers, Agreement()))
             for each in samplers:
                 sums[each] += agreement(pairs[method], each)

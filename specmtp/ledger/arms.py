@@ -10,13 +10,18 @@ from specmtp.decoding.cudagraph import CudaGraphDecoder
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.ngram import NGramDrafter
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.uncached import UncachedDecoder
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
 
 PLAIN = "plain"
-METHODS = ("draft", "mtp")
-GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4)}
+NGRAM = "ngram"
+METHODS = ("draft", "mtp", NGRAM)
+USUAL_METHODS = ("draft", "mtp")
+"""Those that have rows unless told."""
+METHOD_NAMES = {"mtp": "MTP", NGRAM: "n-gram"}
+GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4), NGRAM: (1, 2, 4, 8)}
 """The gammas a drafter has rows for unless told."""
 GRAPHS = {"compile": CompiledDecoder, "cudagraph": CudaGraphDecoder}
 """Backends whose rounds are graphs: through torch.compile, and captured as one CUDA graph."""
@@ -48,7 +53,7 @@ class Arm:
 
     @property
     def label(self) -> str:
-        name = {"mtp": "MTP"}.get(self.method, self.method)
+        name = METHOD_NAMES.get(self.method, self.method)
         name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
         backend = {"eager": "", "compile": ", compiled", "cudagraph": ", CUDA graph", UNCACHED: ", uncached"}[
             self.backend
@@ -105,7 +110,7 @@ def choose_arms(
         for arm in arms
         if backend not in GRAPHS or wanted is None or arm.gamma in wanted
     ]
-    uncached_twins = [replace(arm, backend=UNCACHED) for arm in arms if uncached]
+    uncached_twins = [replace(arm, backend=UNCACHED) for arm in arms if uncached and arm.method != NGRAM]
     return cached + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
 
 
@@ -129,6 +134,8 @@ def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler
         drafter = NoDrafter(target.net.gpt.config.vocab_size)
     elif arm.method == "mtp":
         drafter = MTPDrafter(net, arm.gamma)
+    elif arm.method == NGRAM:
+        drafter = NGramDrafter(target.net.gpt.config.vocab_size, arm.gamma)
     else:
         assert draft is not None
         small: Any = FusedGPT(draft.net.gpt) if graph else draft.net.gpt

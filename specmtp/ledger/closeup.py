@@ -56,6 +56,8 @@ def recorded_rounds(models: Models, sampler: Sampler, context: list[int], seed: 
             active_B = torch.ones(TRIES, dtype=torch.bool, device=device)
             _, played = decoder.play(decoder.expand(state, TRIES), noise, active_B)
             accepted = played.verdict.num_accepted_B.tolist()
+            if int(played.proposal.num_drafts_B[0]) < gamma:  # a lookup that finds nothing drafts nothing
+                break
             if chosen is None:
                 chosen = next((i for i, n in enumerate(accepted) if 0 < n < MOST_GAMMA), 0)
             found.insert(

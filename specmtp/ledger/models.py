@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
 from specmtp.data.corpus import CORPORA, file_sha256, load_corpus
-from specmtp.ledger.arms import METHODS
+from specmtp.ledger.arms import USUAL_METHODS
 from specmtp.ledger.rows import Json
 from specmtp.nn.mtp import MTPModule
 
@@ -80,7 +80,7 @@ def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequ
     control = find_control(target_model)
     if control:
         say(f"control: {control}, the same training without MTP")
-    return Models(target_model, draft_model, [m for m in (asked or METHODS) if m not in absent], control)
+    return Models(target_model, draft_model, [m for m in (asked or USUAL_METHODS) if m not in absent], control)
 
 
 def checkpoint_file(path: str) -> Path:

@@ -15,7 +15,7 @@ from specmtp.analysis.waterfall import waterfall, waterfall_json
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Trace
-from specmtp.ledger.arms import PLAIN, Arm
+from specmtp.ledger.arms import NGRAM, PLAIN, Arm
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.measure import Measured
 from specmtp.ledger.parts import PARTS
@@ -62,6 +62,7 @@ def make_rows(
         sampled = replace(sampler, temperature=0.0) if arm.greedy else sampler
         cost, target_cost = (costs.get((name, arm.backend)) for name in (arm.method, "target"))
         c = cost / target_cost if cost and target_cost else None
+        c = 0.0 if arm.method == NGRAM else c  # it runs no network
         seconds = [s.seconds for s in result.samples]
         spread, rates = Spread.of(seconds), rate_intervals(result.traces)
         baseline_arm = fastest_plain(measured, arm)

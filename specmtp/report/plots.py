@@ -15,11 +15,12 @@ from matplotlib.ticker import MaxNLocator
 
 from specmtp.analysis.waterfall import NAMES
 from specmtp.errors import one_line_errors
+from specmtp.ledger.arms import METHOD_NAMES
 from specmtp.report.batches import batch_rows
 from specmtp.report.files import read_ledger
 
 Json = dict[str, Any]
-COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "plain": "black"}
+COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "ngram": "tab:green", "plain": "black"}
 TERMS = {
     "theory": "tab:green", "positions": "tab:olive", "verify": "tab:blue", "drafting": "tab:orange",
     "accept": "tab:purple", "host": "tab:brown", "unexplained": "tab:red",
@@ -168,7 +169,7 @@ def _errors(rows: list[Json]) -> tuple[list[float], list[float]]:
 
 
 def _name(method: str) -> str:
-    return "MTP" if method == "mtp" else method
+    return METHOD_NAMES.get(method, method)
 
 
 def _where(ledger: Json, by_method: dict[str, list[Json]]) -> str:

@@ -43,7 +43,7 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 const withInterval = (value, low, high, digits) =>
   isNumber(value) ? number(value, digits) + (isNumber(low) && low !== high ? ` [${number(low, digits)}, ${number(high, digits)}]` : "") : "–";
 
-const METHOD = { plain: "plain", draft: "draft model", mtp: "MTP" };
+const METHOD = { plain: "plain", draft: "draft model", mtp: "MTP", ngram: "n-gram lookup" };
 const BACKEND = { eager: "eager", compile: "compiled", cudagraph: "CUDA graph", uncached: "without a cache" };
 
 const TERMS = {
