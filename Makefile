@@ -18,7 +18,7 @@ demo: $(VENV)/.locked
 	$(BIN)/python train.py --config configs/quick_draft.yaml --ckpt_path last
 	$(BIN)/python train.py --config configs/quick_main.yaml --ckpt_path last
 	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft --backends eager,compile --graph-gammas 1 \
-		--draws 50000
+		--draws 20000
 
 ledger: $(VENV)/.locked
 	@echo "On two CPU cores some hours. Ctrl-C and 'make ledger' again go on."
