@@ -10,7 +10,7 @@ from specmtp.decoding.noise import Noise
 from specmtp.decoding.rules import RULES
 from specmtp.decoding.sampling import sample
 
-ROWS = 400_000
+ROWS = 200_000
 
 
 def tables(seed: int, size: int = 3) -> tuple[Tensor, Tensor]:
