@@ -58,21 +58,15 @@ def accept(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
         proposal: the drafts and their distributions.
         noise: independent uniforms of this round.
     """
-    drafts_BG, q_BGV, num_drafts_B = proposal.drafts_BG, proposal.q_BGV, proposal.num_drafts_B
-    gamma = drafts_BG.shape[1]
-    p_draft_BG = p_BNV[:, :gamma].gather(-1, drafts_BG[..., None])[..., 0]
-    q_draft_BG = q_BGV.gather(-1, drafts_BG[..., None])[..., 0]
-    place_G = torch.arange(gamma, device=drafts_BG.device)
-    stays_BG = (noise.accept_u_BG * q_draft_BG < p_draft_BG) & (place_G < num_drafts_B[:, None])
-    first_gone_BG = torch.where(stays_BG, gamma, place_G)
-    num_accepted_B = first_gone_BG.amin(1) if gamma else torch.zeros_like(num_drafts_B)
+    q_BGV, num_drafts_B = proposal.q_BGV, proposal.num_drafts_B
+    gamma = q_BGV.shape[1]
+    p_draft_BG, q_draft_BG = of_drafts(p_BNV, proposal)
+    num_accepted_B = kept(noise.accept_u_BG * q_draft_BG < p_draft_BG, num_drafts_B)
 
     p_BV = row_of(p_BNV, num_accepted_B)
     if gamma:
         q_BV = row_of(q_BGV, num_accepted_B.clamp(max=gamma - 1))
-        rejected_B1 = (num_accepted_B < num_drafts_B)[:, None]
-        residual_BV = (p_BV - q_BV).clamp(min=0)
-        p_BV = torch.where(rejected_B1 & (residual_BV.sum(-1, keepdim=True) > 0), residual_BV, p_BV)
+        p_BV = residual_or_p(p_BV - q_BV, p_BV, num_accepted_B < num_drafts_B)
     return Verdict(
         num_accepted_B,
         sample(p_BV, noise.emit_v_B),
@@ -80,6 +74,29 @@ def accept(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
         q_draft_BG,
         torch.minimum(p_BNV[:, :gamma], q_BGV).sum(-1),
     )
+
+
+def of_drafts(p_BNV: Tensor, proposal: Proposal) -> tuple[Tensor, Tensor]:
+    """Probabilities p and q of every draft, [B, G] each."""
+    index_BG1 = proposal.drafts_BG[..., None]
+    p_BGV = p_BNV[:, : index_BG1.shape[1]]
+    return p_BGV.gather(-1, index_BG1)[..., 0], proposal.q_BGV.gather(-1, index_BG1)[..., 0]
+
+
+def kept(stays_BG: Tensor, num_drafts_B: Tensor) -> Tensor:
+    """Drafts up to the first that does not stay, or that does not count."""
+    gamma = stays_BG.shape[1]
+    if gamma == 0:
+        return torch.zeros_like(num_drafts_B)
+    place_G = torch.arange(gamma, device=stays_BG.device)
+    stays_BG = stays_BG & (place_G < num_drafts_B[:, None])
+    return torch.where(stays_BG, gamma, place_G).amin(1)
+
+
+def residual_or_p(difference_BV: Tensor, p_BV: Tensor, rejected_B: Tensor) -> Tensor:
+    """What the next token is drawn from: after a rejection the positive part, if rounding leaves any; else p."""
+    residual_BV = difference_BV.clamp(min=0)
+    return torch.where(rejected_B[:, None] & (residual_BV.sum(-1, keepdim=True) > 0), residual_BV, p_BV)
 
 
 def row_of(x_BNV: Tensor, index_B: Tensor) -> Tensor:

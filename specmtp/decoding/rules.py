@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept, row_of
+from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept, kept, of_drafts, residual_or_p, row_of
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import sample
 
@@ -21,9 +21,9 @@ def block(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     What follows comes from max(P · p - q, 0), or from p behind all drafts. Lossless, and never fewer tokens on average
     than the token-level rule. Source: Sun et al. 2024 (arXiv 2403.10444), Algorithm 2.
     """
-    drafts_BG, q_BGV, num_drafts_B = proposal.drafts_BG, proposal.q_BGV, proposal.num_drafts_B
-    gamma = drafts_BG.shape[1]
-    p_draft_BG, q_draft_BG = _of_drafts(p_BNV, proposal)
+    q_BGV, num_drafts_B = proposal.q_BGV, proposal.num_drafts_B
+    gamma = q_BGV.shape[1]
+    p_draft_BG, q_draft_BG = of_drafts(p_BNV, proposal)
     ratio_BG = torch.where(q_draft_BG > 0, p_draft_BG / q_draft_BG, 1.0)
     afford_B = torch.ones_like(noise.emit_v_B)
     affords, num_accepted_B = [afford_B], torch.zeros_like(num_drafts_B)
@@ -42,9 +42,7 @@ def block(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     if gamma:
         q_BV = row_of(q_BGV, num_accepted_B.clamp(max=gamma - 1))
         afford_B1 = torch.stack(affords, 1).gather(1, num_accepted_B[:, None])
-        residual_BV = (afford_B1 * p_BV - q_BV).clamp(min=0)
-        cut_B1 = (num_accepted_B < num_drafts_B)[:, None]
-        p_BV = torch.where(cut_B1 & (residual_BV.sum(-1, keepdim=True) > 0), residual_BV, p_BV)
+        p_BV = residual_or_p(afford_B1 * p_BV - q_BV, p_BV, num_accepted_B < num_drafts_B)
     beta_BG = torch.minimum(p_BNV[:, :gamma], q_BGV).sum(-1)
     return Verdict(num_accepted_B, sample(p_BV, noise.emit_v_B), p_draft_BG, q_draft_BG, beta_BG)
 
@@ -56,9 +54,9 @@ def exact_match(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     kept with chance Σ p·q, at temperatures above 0 less than the Σ min(p, q) of the token-level rule.
     """
     gamma = proposal.drafts_BG.shape[1]
-    p_draft_BG, q_draft_BG = _of_drafts(p_BNV, proposal)
+    p_draft_BG, q_draft_BG = of_drafts(p_BNV, proposal)
     own_BN = sample(p_BNV, torch.cat([noise.accept_u_BG, noise.emit_v_B[:, None]], 1))
-    num_accepted_B = _kept(own_BN[:, :gamma] == proposal.drafts_BG, proposal)
+    num_accepted_B = kept(own_BN[:, :gamma] == proposal.drafts_BG, proposal.num_drafts_B)
     place_B = torch.where(num_accepted_B < proposal.num_drafts_B, num_accepted_B, gamma)
     # behind all drafts that count, fresh noise draws from the row behind them
     bonus_B = sample(row_of(p_BNV, num_accepted_B), noise.emit_v_B)
@@ -78,27 +76,13 @@ def typical(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     """
     gamma = proposal.drafts_BG.shape[1]
     p_BGV = p_BNV[:, :gamma]
-    p_draft_BG, q_draft_BG = _of_drafts(p_BNV, proposal)
+    p_draft_BG, q_draft_BG = of_drafts(p_BNV, proposal)
     entropy_BG = torch.special.entr(p_BGV).sum(-1)
     least_BG = (TYPICAL_SCALE * (-entropy_BG).exp()).clamp(max=TYPICAL_MOST)
-    num_accepted_B = _kept(p_draft_BG > least_BG, proposal)
+    num_accepted_B = kept(p_draft_BG > least_BG, proposal.num_drafts_B)
     next_token_B = sample(row_of(p_BNV, num_accepted_B), noise.emit_v_B)
     beta_BG = (proposal.q_BGV * (p_BGV > least_BG[..., None])).sum(-1)
     return Verdict(num_accepted_B, next_token_B, p_draft_BG, q_draft_BG, beta_BG)
-
-
-def _of_drafts(p_BNV: Tensor, proposal: Proposal) -> tuple[Tensor, Tensor]:
-    """Probabilities p and q of every draft, [B, G] each."""
-    index_BG1 = proposal.drafts_BG[..., None]
-    p_BGV = p_BNV[:, : index_BG1.shape[1]]
-    return p_BGV.gather(-1, index_BG1)[..., 0], proposal.q_BGV.gather(-1, index_BG1)[..., 0]
-
-
-def _kept(stays_BG: Tensor, proposal: Proposal) -> Tensor:
-    """Drafts up to the first that does not stay, or that does not count."""
-    place_G = torch.arange(stays_BG.shape[1], device=stays_BG.device)
-    gone_BG = ~(stays_BG & (place_G < proposal.num_drafts_B[:, None]))
-    return torch.where(gone_BG, place_G, stays_BG.shape[1]).amin(1)
 
 
 @dataclass(frozen=True)
