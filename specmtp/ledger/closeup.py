@@ -12,7 +12,7 @@ from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler
-from specmtp.ledger.arms import PLAIN, Arm, make_decoder
+from specmtp.ledger.arms import PLAIN, YARDSTICK, Arm, make_decoder
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.models import Models
 from specmtp.ledger.rows import Json
@@ -83,17 +83,18 @@ def positions(
     """Every drafter's p, q and sampled frequencies of all symbols at two positions: that of the sampling check, and the
     one where the target is least certain.
     """
-    found = []
+    found: list[Json] = []
+    yardstick = decoders[YARDSTICK]
+    (uncertain,) = uncertain_contexts(yardstick.target, yardstick.sampler, contexts[1:], 1)
     for method in dict.fromkeys(arm.method for arm in checks.sampling if arm.method != PLAIN):
         arms = [arm for arm in checks.sampling if arm.method == method and not arm.uncached]
         if not arms:
             continue
         arm = max(arms, key=lambda a: (checks.sampling[a].draws, -a.gamma))
-        decoder, check = decoders[arm], checks.sampling[arm]
-        (uncertain,) = uncertain_contexts(decoder.target, decoder.sampler, contexts[1:], 1)
-        other = check_sampling(decoder, uncertain, check.draws, mix(seed), 1)
-        found += [position_json(arm, check, vocabulary, contexts[0])]
-        found += [position_json(arm, other, vocabulary, uncertain)]
+        check = checks.sampling[arm]
+        other = check_sampling(decoders[arm], uncertain, check.draws, mix(seed), 1)
+        found.append(position_json(arm, check, vocabulary, contexts[0]))
+        found.append(position_json(arm, other, vocabulary, uncertain))
     return found
 
 

@@ -1,7 +1,6 @@
 """The planner's calibration, its plan as plain data, and what following it would have cost."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -50,11 +49,14 @@ def calibrate(
         progress: told what comes next.
     """
     arms = {arm: decoder for arm, decoder in decoders.items() if planned(arm)}
+
+    def say(what: str) -> None:
+        progress(f"calibration: {what}")
+
     measured: dict[Arm, Measured] = {}
     for is_graph, tokens in ((False, TOKENS), (True, GRAPH_TOKENS)):
         some = {arm: decoder for arm, decoder in arms.items() if (arm.backend in GRAPHS) == is_graph}
         if some:
-            say = partial(_of_calibration, progress)
             measured |= time_arms(some, prompts, tokens, REPEATS, mix(seed, OTHER_SEEDS), clock, say)
     groups: dict[Group, list[Arm]] = {}
     for arm in arms:
@@ -66,10 +68,6 @@ def calibrate(
         plain = round_seconds(measured[Arm(PLAIN, 0, *group[1:])])
         found[group] = plan(pooled_rates([measured[arm].counts for arm in members]), seconds, plain)
     return found
-
-
-def _of_calibration(progress: Callable[[str], None], what: str) -> None:
-    progress(f"calibration: {what}")
 
 
 def round_seconds(measured: Measured) -> float:

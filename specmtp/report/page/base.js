@@ -98,9 +98,13 @@ const baseline = rows.find((row) => row.speedup && row.id === row.speedup.baseli
 const isSampled = (row) => !row.id.endsWith("_greedy");
 const closeup = ledger.closeup || { rounds: [], positions: [], samples: [] };
 const methods = [...new Set(rows.map((row) => row.method))].filter((method) => method !== "plain");
+/** Whether a row is measured under the baseline's conditions: its backend and batch, sampled as the run samples. */
+const besideBaseline = (r) => r.backend === baseline.backend && r.batch === baseline.batch && isSampled(r);
 /** The row of a drafter at a gamma on the backend of the fastest plain arm, at the baseline's batch. */
 const rowOf = (method, gamma) =>
-  rows.find((r) => r.method === method && r.gamma === gamma && r.backend === baseline.backend && r.batch === baseline.batch && isSampled(r));
+  rows.find((r) => r.method === method && r.gamma === gamma && besideBaseline(r));
+const speedupText = (r) => (r.speedup ? withInterval(r.speedup.median, r.speedup.low, r.speedup.high, 2) : "not exact");
+const alphaText = (r) => withInterval(r.alpha, ...(r.alpha_interval || []), 3);
 
 /** A select; calls back with the chosen value. */
 function choice(id, name, options, onchange) {
@@ -171,9 +175,9 @@ const WATERFALL = {
 function rowDetails(row) {
   const parts = [el("h3", {}, row.label)];
   parts.push(figures(
-    [number(row.tokens_per_target_forward, 3), "tokens / forward"], [withInterval(row.alpha, ...(row.alpha_interval || []), 3), "α"],
+    [number(row.tokens_per_target_forward, 3), "tokens / forward"], [alphaText(row), "α"],
     [number(row.expected_tokens, 3), "eq. (1) tokens"], [number(row.theory_speedup, 2), "theory speed-up"],
-    [row.speedup ? withInterval(row.speedup.median, row.speedup.low, row.speedup.high, 2) : "not exact", "measured speed-up"]));
+    [speedupText(row), "measured speed-up"]));
   if (row.acceptance_at.length) {
     parts.push(el("p", { class: "small" }, "Accepted at draft position (given that it was examined): ", row.acceptance_at.map((a, i) => `${i + 1}: ${number(a, 3)}`).join(" · "), row.gamma > 2 ? ". Long rounds mostly begin right behind a rejection, where the text is hard, so their first drafts do worse than those of short rounds." : ""));
   }

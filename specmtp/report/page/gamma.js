@@ -22,7 +22,7 @@ function gammaStep(box) {
   function draw() {
     const tokens = state.view === "tokens", { alpha: a, c: cost } = state;
     const value = (gamma) => (tokens ? expectedTokens(a, gamma) : theorySpeedup(a, gamma, cost));
-    const found = rows.filter((r) => r.method === state.method && r.backend === baseline.backend && r.batch === baseline.batch && isSampled(r) && (tokens || r.speedup));
+    const found = rows.filter((r) => r.method === state.method && besideBaseline(r) && (tokens || r.speedup));
     const ofRow = (r) => (tokens ? [r.tokens_per_target_forward, ...(r.tokens_interval || [])] : [r.speedup.median, r.speedup.low, r.speedup.high]);
     const most = Math.max(state.most, ...found.map((r) => r.gamma)), gammas = Array.from({ length: most + 1 }, (_, i) => i);
     const ceiling = tokens ? 1 / (1 - a) : null;
@@ -47,7 +47,7 @@ function gammaStep(box) {
     best.textContent = cost === 0 ? `At c = 0 longer is never worse: drafts are free, and tokens a forward only rise towards 1/(1−α) = ${number(1 / (1 - a), 2)}.`
       : star === 0 ? `With this α and c the best γ is 0: do not speculate, no γ beats plain decoding.` : `With this α and c theory's best γ is ${star}: ${number(expectedTokens(a, star), 2)} tokens a forward, ${number(theorySpeedup(a, star, cost), 2)}× as fast as plain decoding${star === most ? ` (of those up to ${most})` : ""}.`;
     const fastest = found.filter((r) => r.speedup).sort((x, y) => y.speedup.median - x.speedup.median)[0];
-    if (fastest) best.textContent += ` Measured here: γ = ${fastest.gamma} is fastest, ${withInterval(fastest.speedup.median, fastest.speedup.low, fastest.speedup.high, 2)}×.`;
+    if (fastest) best.textContent += ` Measured here: γ = ${fastest.gamma} is fastest, ${speedupText(fastest)}×.`;
     const timed = [baseline, ...found].filter((r) => r.waterfall);
     costs.hidden = timed.length < 2;
     if (!costs.hidden) costs.replaceChildren(el("h3", {}, "Where a token's time goes, and why longer is not better"), waterfallTable(timed),

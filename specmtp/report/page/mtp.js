@@ -48,10 +48,10 @@ function compare() {
   card.append(el("div", { class: "scroll" }, el("table", { class: "plain" },
     el("thead", {}, el("tr", {}, el("th", {}, ""), pair.map(([m]) => el("th", {}, METHOD[m])))),
     el("tbody", {},
-      el("tr", {}, el("td", {}, term("α")), pair.map(([, r]) => el("td", {}, withInterval(r.alpha, ...(r.alpha_interval || []), 3)))),
+      el("tr", {}, el("td", {}, term("α")), pair.map(([, r]) => el("td", {}, alphaText(r)))),
       el("tr", {}, el("td", {}, term("tokens / forward")), pair.map(([, r]) => el("td", {}, number(r.tokens_per_target_forward, 3)))),
       el("tr", {}, el("td", {}, term("c")), pair.map(([, r]) => el("td", {}, number(r.c, 2)))),
-      el("tr", {}, el("td", {}, term("speed-up")), pair.map(([, r]) => el("td", {}, r.speedup ? withInterval(r.speedup.median, r.speedup.low, r.speedup.high, 2) : "not exact"))),
+      el("tr", {}, el("td", {}, term("speed-up")), pair.map(([, r]) => el("td", {}, speedupText(r)))),
       el("tr", {}, el("td", {}, "parameters"), pair.map(([m]) => el("td", {}, count(ledger.models[m] && ledger.models[m].parameters)))),
       el("tr", {}, el("td", {}, "validation loss"), pair.map(([m]) => el("td", {}, number(loss(m), 4))))))));
   const row = rowOf("mtp", 1);

@@ -30,13 +30,13 @@ const QUESTIONS = [
   [3, "γ = 8 gives fewer tokens a forward than γ = 6: is the formula wrong?", () => {
     const six = rowOf("draft", 6), eight = rowOf("draft", 8);
     if (!six || !eight || eight.tokens_per_target_forward >= six.tokens_per_target_forward) return null;
-    return [`No. α is measured anew in every row: ${withInterval(six.alpha, ...(six.alpha_interval || []), 3)} at γ = 6, ${withInterval(eight.alpha, ...(eight.alpha_interval || []), 3)} at γ = 8. With each row's own α eq. (1) gives ${number(six.expected_tokens, 3)} and ${number(eight.expected_tokens, 3)}; measured ${number(six.tokens_per_target_forward, 3)} and ${number(eight.tokens_per_target_forward, 3)}. And acceptances are not independent: hard symbols come in clusters.`];
+    return [`No. α is measured anew in every row: ${alphaText(six)} at γ = 6, ${alphaText(eight)} at γ = 8. With each row's own α eq. (1) gives ${number(six.expected_tokens, 3)} and ${number(eight.expected_tokens, 3)}; measured ${number(six.tokens_per_target_forward, 3)} and ${number(eight.tokens_per_target_forward, 3)}. And acceptances are not independent: hard symbols come in clusters.`];
   }],
   [3, "So many forwards saved, and so little gained on the clock: why?", () => {
     const row = best();
     if (!row || !row.speedup || row.speedup.median >= row.tokens_per_target_forward) return null;
     const draft = ledger.models[row.method], share = draft && ledger.models.target ? (100 * draft.parameters) / ledger.models.target.parameters : null;
-    const slow = rows.filter((r) => r.speedup && r.speedup.verdict === "slower" && r.method !== "plain" && r.backend === baseline.backend && r.batch === baseline.batch && isSampled(r));
+    const slow = rows.filter((r) => r.speedup && r.speedup.verdict === "slower" && r.method !== "plain" && besideBaseline(r));
     const w = row.waterfall;
     return [
       `The best row, ${row.label}, makes ${number(100 * (1 - 1 / row.tokens_per_target_forward), 0)} % fewer forwards of the target, and is ${times(row.speedup.median)} as fast.` + (isNumber(row.c) && share ? ` The drafter has ${number(share, 0)} % of the target's parameters and takes ${number(100 * row.c, 0)} % of its time: what a forward costs beside arithmetic does not shrink with the model, and γ drafts run one after another.` : ""),
@@ -50,7 +50,7 @@ const QUESTIONS = [
   [4, "Acceptance lies in DeepSeek-V3's 85–90 %: is that a replication?", () => {
     const row = rowOf("mtp", 1);
     if (!row || !isNumber(row.alpha) || row.alpha < 0.85 || row.alpha > 0.9) return null;
-    return [`No. α = ${withInterval(row.alpha, ...(row.alpha_interval || []), 3)} here, but theirs is a mixture of experts with 671 billion parameters (37 billion active), trained on 14.8 trillion tokens of many kinds; this target has ${count(ledger.models.target.parameters)} and one text. The mechanism works at both ends; the numbers do not confirm each other. (arXiv 2412.19437: §2.2 the module, §5.4.3 acceptance and 1.8× tokens a second.)`];
+    return [`No. α = ${alphaText(row)} here, but theirs is a mixture of experts with 671 billion parameters (37 billion active), trained on 14.8 trillion tokens of many kinds; this target has ${count(ledger.models.target.parameters)} and one text. The mechanism works at both ends; the numbers do not confirm each other. (arXiv 2412.19437: §2.2 the module, §5.4.3 acceptance and 1.8× tokens a second.)`];
   }],
   [4, "How do Meta's multi-token heads differ?", () => ["Gloeckle et al. (arXiv 2404.19737) put n independent heads on one shared trunk, each a transformer layer, all in parallel; models with four decode up to three times as fast. DeepSeek's modules stand in sequence: depth k reads the hidden state of depth k−1 and the embedding of token i+k, which keeps the causal chain."]],
   [4, "Did the MTP loss make the target better?", () => {

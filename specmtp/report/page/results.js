@@ -45,7 +45,7 @@ function resultsStep(box) {
       el("thead", {}, el("tr", {}, head.map(([name, order]) => el("th", { scope: "col", "aria-sort": order ? sorted(order) : null }, name in TERMS ? term(name) : name)))),
       el("tbody", {}, ordered.map((r) => el("tr", { class: r.id === state.row ? "chosen" : "", "data-row": r.id },
         el("td", {}, el("button", { type: "button", "aria-pressed": String(r.id === state.row), onclick: () => choose(r.id) }, r.label)),
-        el("td", {}, r.speedup ? withInterval(r.speedup.median, r.speedup.low, r.speedup.high, 2) : el("span", { class: "failed" }, "not exact")), el("td", {}, bar(r)), el("td", {}, number(r.ms_per_token, 3)), el("td", {}, number(r.tokens_per_target_forward, 3)),
+        el("td", {}, r.speedup ? speedupText(r) : el("span", { class: "failed" }, "not exact")), el("td", {}, bar(r)), el("td", {}, number(r.ms_per_token, 3)), el("td", {}, number(r.tokens_per_target_forward, 3)),
         el("td", {}, count(r.target_forwards / r.generations)), el("td", {}, number(r.alpha, 3)), el("td", {}, number(r.expected_tokens, 3)), el("td", {}, number(r.c, 2)), el("td", {}, number(r.theory_speedup, 2)))))));
     const row = rows.find((r) => r.id === state.row);
     details.hidden = !row;
