@@ -23,7 +23,7 @@ from specmtp.data.datamodule import TextDataModule
 from specmtp.errors import one_line_errors
 from specmtp.nn.config import GPTConfig
 from specmtp.training.checkpoint_io import AtomicCheckpointIO
-from specmtp.training.modules import DraftModule, GPTModule
+from specmtp.training.modules import DraftModule, GPTModule, MTPHeadsModule
 from specmtp.training.optim import OptimConfig
 from specmtp.training.resume import check_same_training, find_run
 from specmtp.usage import plain_sentence, refuse_duplicate_keys
@@ -46,7 +46,6 @@ class TrainCLI(LightningCLI):
             help="a checkpoint to continue from; 'last' continues the newest run of this name, or begins one",
         )
         parser.link_arguments("data.symbols", "model.init_args.vocabulary", apply_on="instantiate")
-        parser.link_arguments("data.vocab_size", "model.init_args.net.vocab_size", apply_on="instantiate")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("seed_everything", "model.init_args.seed")
 
@@ -75,6 +74,8 @@ class TrainCLI(LightningCLI):
                 and not (name == "val_check_interval" and 0 < value < 1)
             ):
                 raise ValueError(f"trainer.{name} must be a number from 1 to {MAX_STEPS}, got {value}")
+        if (shape := config.model.init_args.get("net")) and shape.pop("vocab_size") != GPTConfig.vocab_size:
+            raise ValueError("model.net.vocab_size comes from the text: leave it out")
         accumulate = trainer.accumulate_grad_batches
         batches = trainer.max_steps * accumulate
         interval = trainer.val_check_interval = min(trainer.val_check_interval or batches, batches)
@@ -135,7 +136,9 @@ def option_names() -> list[str]:
         "": ["run_name", "runs_dir", "ckpt_path", "config", "seed_everything"],
         "data.": inspect.signature(TextDataModule).parameters,
         "trainer.": inspect.signature(Trainer).parameters,
-        "model.": [p for module in (GPTModule, DraftModule) for p in inspect.signature(module).parameters],
+        "model.": [
+            p for module in (GPTModule, DraftModule, MTPHeadsModule) for p in inspect.signature(module).parameters
+        ],
         "model.net.": GPTConfig.__dataclass_fields__,
         "model.optimizer.": OptimConfig.__dataclass_fields__,
         "callback ": [p for c in (SpeculativeAcceptance, SampleTrace) for p in inspect.signature(c).parameters],

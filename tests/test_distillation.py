@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,20 @@ def test_gradients_reach_the_drafter_and_vanish_where_it_agrees() -> None:
 def run(tmp_path: Path, name: str, *more: str, steps: int = 40, interval: int = 20) -> dict[str, Any]:
     """Trains a small draft model through the entry point; what metrics.json says."""
     shape = [f"--model.net.{k}={getattr(SHAPE, k)}" for k in ("num_layers", "d_model", "num_heads", "num_kv_heads")]
+    more = *shape, "--model.net.attention_window=16", "--model.net.dropout=0", *more
+    return train_small(tmp_path, name, "DraftModule", more, steps, interval)
+
+
+def train_small(
+    tmp_path: Path, name: str, model: str, more: Sequence[str], steps: int = 40, interval: int = 20
+) -> dict[str, Any]:
+    """A training through the entry point; what metrics.json says."""
     args = [
-        "--model", "specmtp.training.modules.DraftModule", "--data.path", str(text_file(tmp_path)), *shape,
-        "--model.net.attention_window=16", "--model.net.dropout=0", "--model.optimizer.lr=1e-2",
-        "--model.optimizer.warmup_steps=2", "--data.block_size=16", "--data.batch_size=8",
-        f"--trainer.max_steps={steps}", f"--trainer.val_check_interval={interval}", "--trainer.accelerator=cpu",
-        "--trainer.enable_progress_bar=false", "--runs_dir", str(tmp_path / "runs"), "--run_name", name, *more,
+        "--model", f"specmtp.training.modules.{model}", "--data.path", str(text_file(tmp_path)),
+        "--model.optimizer.lr=1e-2", "--model.optimizer.warmup_steps=2", "--data.block_size=16",
+        "--data.batch_size=8", f"--trainer.max_steps={steps}", f"--trainer.val_check_interval={interval}",
+        "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--runs_dir", str(tmp_path / "runs"),
+        "--run_name", name, *more,
     ]  # fmt: skip
     assert train.main(args) == 0
     record: dict[str, Any] = json.loads((tmp_path / "runs" / name / "metrics.json").read_text("utf-8"))

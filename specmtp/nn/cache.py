@@ -72,6 +72,21 @@ def causal_geometry(num_tokens: int, config: GPTConfig, device: torch.device) ->
     return Geometry(cos_BTE, sin_BTE, mask)
 
 
+def chained_geometry(
+    num_tokens: int, first_tokens: int, step: int, config: GPTConfig, device: torch.device
+) -> Geometry:
+    """The geometry of an unrolled chain's forward: row r stands at position r + step.
+
+    It sees rows 0..r of the chain's first forward, within the window, and of every forward since the one row r.
+    """
+    row_T = torch.arange(num_tokens, device=device)
+    cos_BTE, sin_BTE = rotary_angles(row_T[None] + step, config)
+    behind_TS = row_T[:, None] - torch.arange(first_tokens, device=device)
+    first_TS = (behind_TS >= 0) & (behind_TS + step < config.attention_window)
+    own_TS = torch.eye(num_tokens, dtype=torch.bool, device=device).repeat(1, step)
+    return Geometry(cos_BTE, sin_BTE, torch.cat([first_TS, own_TS], 1)[None, None])
+
+
 def positions(start_B: Tensor, num_tokens: int) -> Tensor:
     """Positions start..start+T-1 of every row, [B, T]; in a ring of S slots they stand at these modulo S."""
     return start_B[:, None] + torch.arange(num_tokens, device=start_B.device)

@@ -15,6 +15,21 @@ LayerCache = tuple[Tensor, Tensor]
 """Keys and values of one layer, [B, K, S, E] each."""
 
 
+class Kept:
+    """Keys and values of earlier forwards of one layer, for training: added to, never written over."""
+
+    def __init__(self) -> None:
+        self.forwards: list[LayerCache] = []
+
+    def with_new(self, k_BKTE: Tensor, v_BKTE: Tensor) -> LayerCache:
+        """All that is kept and the new ones behind: of the first forward everything, of later ones so many rows."""
+        self.forwards.append((k_BKTE, v_BKTE))
+        rows = k_BKTE.shape[2]
+        first, *later = self.forwards
+        keys, values = (torch.cat([first[i], *(f[i][:, :, :rows] for f in later)], 2) for i in (0, 1))
+        return keys, values
+
+
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x²) + eps) · weight, computed in float32 (Zhang & Sennrich 2019, arXiv 1910.07467)."""
 
@@ -49,13 +64,15 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(d, config.num_kv_heads * e, bias=False)
         self.o_proj = nn.Linear(config.num_heads * e, d, bias=False)
 
-    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache | Kept | None) -> Tensor:
         B, T, _ = x_BTD.shape
         H, K, E = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
         q_BTHE = rotate(self.q_proj(x_BTD).view(B, T, H, E), geometry)
         k_BKTE = rotate(self.k_proj(x_BTD).view(B, T, K, E), geometry).transpose(1, 2)
         v_BKTE = self.v_proj(x_BTD).view(B, T, K, E).transpose(1, 2)
-        if cache is None:
+        if not isinstance(cache, tuple):
+            if cache is not None:
+                k_BKTE, v_BKTE = cache.with_new(k_BKTE, v_BKTE)
             y_BHTE = F.scaled_dot_product_attention(
                 q_BTHE.transpose(1, 2),
                 k_BKTE.repeat_interleave(H // K, 1),
@@ -101,7 +118,7 @@ class Block(nn.Module):
         self.mlp = SwiGLU(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, geometry: Geometry, cache: LayerCache | Kept | None = None) -> Tensor:
         x_BTD = x_BTD + self.dropout(self.self_attn(self.input_layernorm(x_BTD), geometry, cache))
         return x_BTD + self.dropout(self.mlp(self.post_attention_layernorm(x_BTD)))
 

@@ -8,16 +8,19 @@ Four-token example, inputs 5 6 7 8, next token 9:
     depth 1  rows (h5, 6) (h6, 7) (h7, 8)      predict 7 8 9
     depth 2  rows (h'5, 7) (h'6, 8)            predict 8 9
 
-Shapes: B rows, T tokens, D width, V symbols.
+Drafts past the last depth chain its module: it is fed its own output as hidden state, one position on. ``forward`` can
+unroll that as decoding does, for training (as HASS, arXiv 2408.15766, and EAGLE-3, arXiv 2503.01840, do).
+
+Shapes: B rows, T tokens, D width, V symbols, S keys.
 """
 
 import torch
 from torch import Tensor, nn
 
-from specmtp.nn.cache import Geometry, causal_geometry
+from specmtp.nn.cache import Geometry, causal_geometry, chained_geometry
 from specmtp.nn.config import GPTConfig
 from specmtp.nn.gpt import GPT
-from specmtp.nn.layers import Block, LayerCache, RMSNorm, init_weights
+from specmtp.nn.layers import Block, Kept, LayerCache, RMSNorm, init_weights
 
 
 class MTPModule(nn.Module):
@@ -35,7 +38,7 @@ class MTPModule(nn.Module):
         h_BTD: Tensor,
         embedded_BTD: Tensor,
         geometry: Geometry,
-        cache: LayerCache | None = None,
+        cache: LayerCache | Kept | None = None,
         last: bool = False,
     ) -> Tensor:
         """The hidden state of this depth before the final norm, [B, T, D], or its last row alone, [B, 1, D]."""
@@ -79,14 +82,23 @@ class MultiTokenGPT(nn.Module):
         """Parameters of the GPT and of all MTP modules together."""
         return {name: sum(p.numel() for p in part.parameters()) for name, part in self.named_children()}
 
-    def forward(self, ids_BT: Tensor) -> list[Tensor]:
-        """Logits of the main model [B, T, V], then of each depth k [B, T-k, V] as far as T-k > 0."""
-        num_tokens = ids_BT.shape[1]
+    def forward(self, ids_BT: Tensor, num_drafts: int = 0) -> list[Tensor]:
+        """Logits of the main model [B, T, V], then of each draft k [B, T-k, V] as far as T-k > 0.
+
+        Args:
+            ids_BT: the tokens.
+            num_drafts: how many drafts; those past the last depth are chained. At least as many as depths.
+        """
+        num_tokens, depth, device = ids_BT.shape[1], self.mtp.depth, ids_BT.device
         h_BTD = self.gpt.hidden(ids_BT)
-        logits = [self.gpt.logits(h_BTD)]
-        for k in range(1, min(self.mtp.depth, num_tokens - 1) + 1):
+        logits, kept = [self.gpt.logits(h_BTD)], Kept()
+        for k in range(1, min(max(num_drafts, depth), num_tokens - 1) + 1):
             rows = num_tokens - k
-            geometry = causal_geometry(rows, self.gpt.config, ids_BT.device)
-            h_BTD = self.mtp.at(k)(h_BTD[:, :rows], self.gpt.embed_tokens(ids_BT[:, k:]), geometry)
+            if k <= depth:
+                module, geometry = self.mtp.at(k), causal_geometry(rows, self.gpt.config, device)
+            else:
+                geometry = chained_geometry(rows, num_tokens - depth, k - depth, self.gpt.config, device)
+            embedded_BTD = self.gpt.embed_tokens(ids_BT[:, k:])
+            h_BTD = module(h_BTD[:, :rows], embedded_BTD, geometry, kept if depth <= k and num_drafts > depth else None)
             logits.append(self.gpt.logits(h_BTD))
         return logits

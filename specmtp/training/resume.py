@@ -9,7 +9,7 @@ import torch
 
 from specmtp.checkpoint import load, pack
 from specmtp.data.datamodule import TextDataModule
-from specmtp.training.modules import LanguageModule
+from specmtp.training.base import LanguageModule
 
 
 def find_run(runs: Path, name: str, ckpt_path: str | None) -> tuple[Path, Path | None]:

@@ -24,12 +24,12 @@ class Teacher:
         Raises:
             ValueError: no such checkpoint, no target, or one of another vocabulary.
         """
-        checkpoint = load(path, with_mtp=False)
+        checkpoint = load(path)
         if checkpoint.role != "target":
             raise ValueError(f"model.target {path} holds a {checkpoint.role}, a target is wanted")
         if checkpoint.vocabulary != vocabulary:
             raise ValueError(f"model.target {path} was trained on another vocabulary than this text's")
-        self.net, self.sha256 = checkpoint.net.gpt, checkpoint.sha256
+        self.net, self.mtp, self.sha256 = checkpoint.net.gpt, checkpoint.net.mtp, checkpoint.sha256
         self._newline = max(vocabulary.symbols.find("\n"), 0)
         self._own_NW: Tensor | None = None
 

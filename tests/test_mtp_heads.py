@@ -1,0 +1,79 @@
+"""MTP modules trained on a frozen target."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_distillation import a_target, train_small
+from training_run import text_file
+
+from specmtp.checkpoint import load
+from specmtp.training.modules import MTPHeadsModule
+from specmtp.training.optim import OptimConfig
+
+
+def heads(tmp_path: Path, name: str, *more: str, **steps: int) -> dict[str, Any]:
+    """Trains MTP modules on a small target; what metrics.json says."""
+    symbols = "".join(sorted(set(text_file(tmp_path).read_text())))
+    target = a_target(tmp_path, symbols)
+    return train_small(tmp_path, name, "MTPHeadsModule", ["--model.target", str(target), *more], **steps)
+
+
+def last(tmp_path: Path, name: str) -> Path:
+    return tmp_path / "runs" / name / "checkpoints" / "last.ckpt"
+
+
+@pytest.mark.parametrize("shape", [["--model.mtp_depth=1"], ["--model.mtp_depth=2", "--model.mtp_shared=true"]])
+def test_chained_drafts_are_accepted_more_often_and_the_target_stays_as_it_is(tmp_path: Path, shape: list[str]) -> None:
+    short = heads(tmp_path, "short", "--model.num_drafts=2", *shape, steps=2, interval=2)
+    record = heads(tmp_path, "heads", "--model.num_drafts=3", *shape, steps=60)
+    final = record["final"]
+    for k in (1, 2):
+        rejected, before = (1 - run[f"val/alpha_exact_mtp{k}"] for run in (final, short["final"]))
+        assert rejected < 0.6 * before
+    assert final["val/alpha_exact_mtp3"] > 0 and "val/loss_mtp3" in final
+    assert final["val/loss_main"] == short["final"]["val/loss_main"]
+    trained, target = load(last(tmp_path, "heads")), load(tmp_path / "target" / "checkpoints" / "last.ckpt")
+    assert trained.role == "target" and record["parameters"]["mtp"] > 0
+    for name, weight in target.net.gpt.state_dict().items():
+        assert torch.equal(trained.net.gpt.state_dict()[name], weight), name
+
+
+def test_a_warm_start_begins_with_the_targets_own_modules(tmp_path: Path) -> None:
+    symbols = "".join(sorted(set(text_file(tmp_path).read_text())))
+    path = a_target(tmp_path, symbols)
+    own = load(path).net.mtp.state_dict()
+    for options, same in [({}, True), ({"warm_start": False}, False), ({"mtp_depth": 2}, False)]:
+        module = MTPHeadsModule(symbols, OptimConfig(), str(path), **options)  # type: ignore[arg-type]
+        found = module.net.mtp.state_dict()
+        assert all(torch.equal(found[name], weight) for name, weight in own.items()) == same
+        assert module.hparams["warm_start"] == same
+
+
+def test_what_is_frozen_has_no_dropout(tmp_path: Path) -> None:
+    symbols = "".join(sorted(set(text_file(tmp_path).read_text())))
+    module = MTPHeadsModule(symbols, OptimConfig(), str(a_target(tmp_path, symbols)), dropout=0.5).train()
+    ids_BT = torch.zeros(1, 6, dtype=torch.long)
+    (main, draft), (main_again, draft_again) = module.net(ids_BT), module.net(ids_BT)
+    assert torch.equal(main, main_again) and not torch.equal(draft, draft_again)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--model.mtp_depth=0"], "mtp_depth must be at least 1"),
+        (["--model.mtp_depth=3", "--model.num_drafts=2"], "num_drafts must be at least mtp_depth"),
+        (["--model.mtp_shared=true"], "mtp_depth >= 2"),
+        (["--model.dropout=1"], "dropout must lie"),
+        (["--model.own_text=-1"], "must lie in"),
+    ],
+)
+def test_mistakes(tmp_path: Path, options: list[str], wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        heads(tmp_path, "wrong", *options)
+
+
+def test_a_target_must_be_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="target"):
+        train_small(tmp_path, "wrong", "MTPHeadsModule", [])
