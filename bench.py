@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from specmtp.decoding.rules import RULES
 from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
-from specmtp.ledger.arms import BACKENDS, METHODS, UNCACHED
+from specmtp.ledger.arms import BACKENDS, METHODS, PLAIN, TOKEN, UNCACHED
 from specmtp.ledger.build import build_ledger, build_plan, num_steps
 from specmtp.ledger.files import check_writable, write_json, write_text
 from specmtp.ledger.models import choose_models, usual_prompt
@@ -42,6 +44,8 @@ class BenchOptions:
     runs_dir: str
     pretrained: bool
     arms: list[str] | None
+    drafter: list[tuple[str, str]]
+    rules: list[str]
     backends: list[str]
     batches: list[int]
     gammas: list[int] | None
@@ -84,6 +88,13 @@ class BenchOptions:
         for arm in self.arms or []:
             if arm not in (*METHODS, UNCACHED, GREEDY):
                 raise ValueError(f"--arms knows {', '.join((*METHODS, UNCACHED, GREEDY))} beside plain, got {arm!r}")
+        for rule in self.rules:
+            if rule not in RULES:
+                raise ValueError(f"--rules knows {', '.join(RULES)}, got {rule!r}")
+        names = [name for name, _ in self.drafter]
+        for name in names:
+            if name in (PLAIN, *METHODS, UNCACHED, GREEDY, "target") or names.count(name) > 1:
+                raise ValueError(f"--drafter {name}=…: that name is taken, give it one of its own")
         if "cudagraph" in self.backends and self.torch_device.type != "cuda":
             raise ValueError("--backends cudagraph needs a CUDA device, and this bench runs on the CPU: take compile")
         for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
@@ -122,6 +133,21 @@ def make_parser() -> argparse.ArgumentParser:
         type=words,
         help="draft,mtp,ngram beside plain (default: draft and mtp as far as they are there); uncached adds twins "
         "without cache, greedy twins at temperature 0",
+    )
+    add(
+        "--drafter",
+        type=name_and_path,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="a further drafter under a name of its own: a draft model's checkpoint, or MTP modules trained on this "
+        "target; may be given several times",
+    )
+    add(
+        "--rules",
+        type=words,
+        default=[TOKEN],
+        help=f"accept rules of further rows beside the usual one: {','.join(RULES)} (default: {TOKEN})",
     )
     add(
         "--backends", type=words, default=["eager"], help="eager,compile,cudagraph: how rounds are run (default: eager)"
@@ -166,6 +192,14 @@ def number_or_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"a whole number or auto is wanted, got {text!r}") from error
 
 
+def name_and_path(text: str) -> tuple[str, str]:
+    """NAME=PATH as a pair."""
+    name, _, path = text.partition("=")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not path:
+        raise argparse.ArgumentTypeError(f"NAME=PATH is wanted, the name of a-z, 0-9 and _, got {text!r}")
+    return name, path
+
+
 def words(text: str) -> list[str]:
     """The words of a comma-separated list, at least one."""
     found = text.replace(",", " ").split()
@@ -206,7 +240,7 @@ def main(args: list[str] | None = None) -> int:
     twins = {twin for twin in (UNCACHED, GREEDY) if twin in (options.arms or [])}
     asked = [arm for arm in options.arms or [] if arm not in twins] or None
     runs = Path(os.path.relpath(verified())) if options.pretrained else Path(options.runs_dir)
-    models = choose_models(options.target, options.draft, runs, asked, notes.print)
+    models = choose_models(options.target, options.draft, runs, asked, notes.print, dict(options.drafter))
     device = options.torch_device
     if options.device == "auto" and device.type == "cpu":
         notes.print("device: cpu (torch finds no CUDA device)")
@@ -234,6 +268,7 @@ def main(args: list[str] | None = None) -> int:
         graph_gammas=options.graph_gammas,
         threads=options.threads,
         profile=options.profile,
+        rules=list(dict.fromkeys([TOKEN, *options.rules])),
     )
     phases: set[str] = set()
 

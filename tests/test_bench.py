@@ -18,9 +18,11 @@ import bench
 from specmtp.analysis.sampling_check import SamplingCheck
 from specmtp.analysis.statistics import Interval
 from specmtp.analysis.theory import expected_tokens
+from specmtp.checkpoint import load
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
+from specmtp.decoding.rules import RULES
 from specmtp.ledger.arms import Arm, choose_arms
 from specmtp.ledger.build import build_ledger, num_steps
 from specmtp.ledger.closeup import MOST_SYMBOLS, position_json
@@ -109,17 +111,18 @@ def sorted_traces(measured: Measured) -> list:
 
 
 def test_forward_costs_are_positive() -> None:
-    costs = forward_seconds(small_target(), small_draft(), WallClock(), repeats=3)
-    assert set(costs) == {(name, "eager") for name in ("target", "draft", "mtp")} and all(
-        0 < s < 1 for s in costs.values()
-    )
+    target = small_target()
+    drafters = {"draft": small_draft(), "mtp": target, "ngram": None, "other": small_draft()}
+    costs = forward_seconds(target.gpt, drafters, WallClock(), repeats=3)
+    assert set(costs) == {(name, "eager") for name in ("target", "draft", "mtp", "other")}
+    assert all(0 < s < 1 for s in costs.values())
 
 
 def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
     arm = Arm(method, gamma)
     speedup = {**speedup_json(Interval(median, low, high)), "baseline": "plain"} if passed else None
     found = {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
-    return {**found, "backend": "compile", "batch": 1}
+    return {**found, "backend": "compile", "batch": 1, "lossless": True}
 
 
 def test_verdicts() -> None:
@@ -135,14 +138,29 @@ def test_verdicts() -> None:
     assert verdict_line([plain, level, slow]).startswith("do not speculate")
     assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
     assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])
+    lossy = {**row("mtp", 4, 2.0, 1.9, 2.1, passed=False), "lossless": False, "speedup": fast["speedup"]}
+    assert verdict_line([plain, fast, lossy]) == verdict_line([plain, fast])  # neither praised nor blamed
 
 
 def test_arms_of_the_ledger() -> None:
-    assert [a.id for a in choose_arms(["draft", "mtp"], None)] == [
+    usual = {"draft": "draft", "mtp": "mtp"}
+    assert [a.id for a in choose_arms(usual, None)] == [
         "plain", "draft_g1", "draft_g2", "draft_g3", "draft_g4", "draft_g6", "draft_g8",
         "mtp_g1", "mtp_g2", "mtp_g3", "mtp_g4",
     ]  # fmt: skip
-    assert [a.id for a in choose_arms(["mtp"], [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
+    assert [a.id for a in choose_arms({"mtp": "mtp"}, [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
+
+
+def test_arms_of_other_drafters_and_rules() -> None:
+    arms = choose_arms({"short": "draft"}, [1, 2], uncached=True, greedy=True, rules=["token", "block", "typical"])
+    assert [a.id for a in arms] == [
+        "plain", "short_g1", "short_g2", "short_g2_block", "short_g2_typical", "plain_uncached",
+        "plain_greedy", "short_g1_greedy", "short_g2_greedy",
+    ]  # fmt: skip
+    assert [a.gamma for a in choose_arms({"heads": "mtp"}, None)] == [0, 1, 2, 3, 4]
+    block, typical = arms[3:5]
+    assert block.lossless and not block.by_place and not typical.lossless
+    assert typical.label == "short γ=2, typical (lossy)"
 
 
 def test_json_is_strict_and_whole(tmp_path: Path) -> None:
@@ -285,6 +303,57 @@ def test_lookup_has_rows_where_it_is_asked_for(tmp_path: Path, models: dict) -> 
     assert row["alpha"] is not None and row["waterfall"] is not None
     assert {c["method"] for c in ledger["checks"]["joint"]} == {"plain", "ngram"}
     assert [p["method"] for p in ledger["planner"]] == ["ngram"]
+
+
+def test_drafters_under_names_of_their_own(tmp_path: Path, models: dict) -> None:
+    target = load(models["target"]).net
+    torch.manual_seed(7)
+    heads = sharpened(MultiTokenGPT(SMALL, 2))
+    heads.gpt.load_state_dict(target.gpt.state_dict())
+    files = {"heads": save(tmp_path / "heads.ckpt", heads), "other": models["draft"]}  # type: ignore[arg-type]
+    named = [word for name, file in files.items() for word in ("--drafter", f"{name}={file}")]
+    code, ledger = run_bench(tmp_path, "--arms", "mtp", *named, "--gammas", "2")
+    assert code == 0 and [r["id"] for r in ledger["rows"]] == ["plain", "mtp_g2", "heads_g2", "other_g2"]
+    found = ledger["models"]["named"]
+    assert (found["heads"]["role"], found["heads"]["depth"], found["other"]["role"]) == ("mtp", 2, "draft")
+    assert {c["model"] for c in ledger["costs"]} == {"target", "mtp", "heads", "other"}
+    rates = {r["method"]: r["alpha_exact"]["own"] for r in ledger["rows"]}
+    assert rates["plain"] is None and len(set(rates.values())) == 4
+    assert [p["method"] for p in ledger["planner"]] == ["mtp", "heads", "other"]
+    assert all(c["passed"] for c in ledger["checks"]["joint"]) and len(ledger["closeup"]["samples"]) == 3
+
+
+def test_further_drafters_must_fit(tmp_path: Path, models: dict) -> None:
+    foreign = save(tmp_path / "other.ckpt", sharpened(MultiTokenGPT(SMALL, 1)))  # type: ignore[arg-type]
+    for wrong, message in (
+        (f"heads={foreign}", "belong to another target"),
+        (f"heads={models['control']}", "without MTP modules"),
+        (f"small={models['foreign']}", "different vocabularies"),
+        ("small=nowhere.ckpt", "does not exist"),
+        (f"draft={models['draft']}", "that name is taken"),
+        (f"Small one={models['draft']}", "NAME=PATH is wanted"),
+        ("small", "NAME=PATH is wanted"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_bench(tmp_path, "--drafter", wrong)
+    with pytest.raises(ValueError, match="--rules knows token, block"):
+        run_bench(tmp_path, "--rules", "blocks")
+
+
+def test_other_rules_have_rows_and_a_lossy_one_is_told_apart(tmp_path: Path, models: dict) -> None:
+    options = ("--arms", "mtp", "--gammas", "1,3", "--rules", "block,exact_match,typical")
+    code, ledger = run_bench(tmp_path, *options)
+    rows = {r["id"]: r for r in ledger["rows"]}
+    assert list(rows)[2:] == ["mtp_g3", "mtp_g3_block", "mtp_g3_exact_match", "mtp_g3_typical"]
+    assert code == 0 and ledger["checks"]["passed"] and "NOT EXACT" not in ledger["verdict"]
+    joint = {rule: [c["passed"] for c in ledger["checks"]["joint"] if c["rule"] == rule] for rule in RULES}
+    assert all(joint["token"] + joint["block"] + joint["exact_match"]) and not all(joint["typical"])
+    typical = rows["mtp_g3_typical"]
+    assert not typical["lossless"] and not typical["checks_passed"] and typical["speedup"] is not None
+    assert rows["mtp_g3_block"]["acceptance_matches_beta"] is None
+    assert all(r["lossless"] for r in ledger["rows"] if r["rule"] != "typical")
+    assert "typical" not in ledger["verdict"]
+    assert [len(p["predicted"]) for p in ledger["planner"]] == [2]
 
 
 def test_several_prompts_until_the_time_is_spent(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import SMALL, SMALL_DRAFT, eager_and_graph, small_target
+from conftest import SMALL, eager_and_graph, small_draft, small_target
 
 from specmtp.analysis.roofline import forward_work, round_work
 from specmtp.decoding import compiled
@@ -118,7 +118,7 @@ def test_bytes_and_operations_against_a_count_of_the_network() -> None:
     batch = forward_work(SMALL, 1, 8, 4)
     assert batch.flops == 8 * one.flops and batch.bytes == one.bytes + 4 * 7 * cached
     module = sum(p.numel() for n, p in net.mtp.named_parameters() if p.dim() == 2)
-    extra = round_work("mtp", 1, SMALL, None, 1, 1, 4)
+    extra = round_work(SMALL, 1, 1, 4, mtp_depth=1)
     alone = forward_work(SMALL, 2, 1, 4, heads=2)
     last = forward_work(SMALL, 2, 1, 4, heads=2, last_only=True)
     behind = SMALL.d_model**2 + 3 * SMALL.d_model * SMALL.ffn_dim
@@ -131,7 +131,8 @@ def test_bytes_and_operations_against_a_count_of_the_network() -> None:
 
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does() -> None:
     arm = Arm("draft", 2, "compile", batch=64)
-    row = row_bytes(arm, SMALL, SMALL_DRAFT, 0, 4)
-    check_fits([arm], SMALL, SMALL_DRAFT, 0, 4, memory=64 * row)
+    drafters = {"draft": small_draft()}
+    row = row_bytes(arm, SMALL, drafters["draft"], 4)
+    check_fits([arm], SMALL, drafters, 4, memory=64 * row)
     with pytest.raises(ValueError, match=r"batch of 64 rows of draft γ=2.*up to --batches 10 would fit"):
-        check_fits([arm], SMALL, SMALL_DRAFT, 0, 4, memory=10 * row + 5)
+        check_fits([arm], SMALL, drafters, 4, memory=10 * row + 5)

@@ -56,8 +56,9 @@ def test_they_name_no_place_of_a_machine_and_weigh_little() -> None:
 def test_exact_on_trained_weights(trained: tuple[Checkpoint, Checkpoint], arm: Arm) -> None:
     target, draft = trained
     prompts = [target.vocabulary.encode(text).tolist() for text in ("ROMEO:\n", "\n", "To be, or not to be, that is")]
-    plain = make_decoder(Arm("plain", 0), target, draft, Sampler(0))
-    decoder = make_decoder(arm, target, draft, Sampler(0))
+    drafters = {"draft": draft.net.gpt, "mtp": target.net}
+    plain = make_decoder(Arm("plain", 0), target.net, drafters, Sampler(0))
+    decoder = make_decoder(arm, target.net, drafters, Sampler(0))
     with torch.inference_mode():
         texts = [d.generate(prompts, 200).tokens for d in (plain, decoder)]
         assert compare_greedy(target.net.gpt, prompts, *texts).passed

@@ -69,14 +69,14 @@ def forward_work(
 
 
 def round_work(
-    method: str, gamma: int, target: GPTConfig, draft: GPTConfig | None, mtp_depth: int, batch: int, width: int
+    target: GPTConfig, gamma: int, batch: int, width: int, draft: GPTConfig | None = None, mtp_depth: int = 0
 ) -> Work:
-    """A whole round: verification of gamma + 1 tokens, and the drafts before it."""
+    """A whole round: verification of gamma + 1 tokens, and the drafts before it, of a draft model or of MTP modules."""
     work = forward_work(target, gamma + 1, batch, width, heads=gamma + 1)
-    if method == "draft" and draft is not None:
+    if draft is not None:
         for i in range(gamma):
             work += forward_work(draft, 1 if i else 2, batch, width, last_only=True)
-    if method == "mtp":
+    if mtp_depth:
         depth = min(mtp_depth, gamma)
         for i in range(gamma):
             rows = gamma + depth if i < depth else 1

@@ -50,8 +50,8 @@ class SamplingCheck:
     """First drafts accepted."""
     beta: float | None
     """Σ min(p, q) of the first draft: the chance to accept it."""
-    acceptance_matches_beta: bool
-    """|Σ accepted - Σβ| ≤ 5·√Σβ(1-β) over all positions examined."""
+    acceptance_matches_beta: bool | None
+    """|Σ accepted - Σβ| ≤ 5·√Σβ(1-β) over all positions examined; None where the accept rule does not work so."""
     p: list[float]
     q: list[float] | None
     frequency: list[float]
@@ -61,7 +61,7 @@ class SamplingCheck:
         p_values = [self.p_value, *self.p_values_later]
         if self.p_value_preferred is not None:
             p_values.append(self.p_value_preferred)
-        return self.tv <= self.tv_limit and min(p_values) >= self.p_limit and self.acceptance_matches_beta
+        return self.tv <= self.tv_limit and min(p_values) >= self.p_limit and self.acceptance_matches_beta is not False
 
 
 @torch.inference_mode()
@@ -72,6 +72,7 @@ def check_sampling(
     seed: int,
     num_checks: int,
     others: Sequence[list[int]] = (),
+    by_place: bool = True,
 ) -> SamplingCheck:
     """Tests the law of the tokens of many rounds, all played from one context and rolled back to it; then from others.
 
@@ -88,6 +89,7 @@ def check_sampling(
         seed: of the noise.
         num_checks: sampling checks of this call, which share the false-alarm budget.
         others: more contexts, from which a quarter of the rounds is played once more.
+        by_place: whether the accept rule accepts a draft with probability β, whatever stands beside it.
     """
     one, _ = decoder.prefill([context] * (decoder.batch or 1))
     p_V = _next_distribution(decoder, context)
@@ -129,7 +131,7 @@ def check_sampling(
         p_limit=FALSE_ALARM / num_checks / (decoder.gamma + 2),
         accepted=counts.accepted_at[0] if decoder.gamma else 0,
         beta=None if q_V is None else float(np.minimum(p_V, q_V).sum()),
-        acceptance_matches_beta=counts.acceptance_matches_beta,
+        acceptance_matches_beta=counts.acceptance_matches_beta if by_place else None,
         p=p_V.tolist(),
         q=None if q_V is None else q_V.tolist(),
         frequency=frequency_V.tolist(),

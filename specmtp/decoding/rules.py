@@ -90,6 +90,8 @@ class Rule:
     """An accept rule and what it promises."""
 
     name: str
+    title: str
+    """As people read it."""
     accept: AcceptRule
     lossless: bool
     """Whether the text keeps the target's law."""
@@ -100,10 +102,10 @@ class Rule:
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("token", accept, lossless=True, by_place=True),
-        Rule("block", block, lossless=True, by_place=False),
-        Rule("exact_match", exact_match, lossless=True, by_place=True),
-        Rule("typical", typical, lossless=False, by_place=True),
+        Rule("token", "token by token", accept, lossless=True, by_place=True),
+        Rule("block", "block verification", block, lossless=True, by_place=False),
+        Rule("exact_match", "exact match", exact_match, lossless=True, by_place=True),
+        Rule("typical", "typical (lossy)", typical, lossless=False, by_place=True),
     )
 }
 """Every rule by its name."""

@@ -11,6 +11,7 @@ from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.models import Models
 from specmtp.ledger.rows import ByMethod, Json
+from specmtp.nn.gpt import GPT
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 BATCH = 128
@@ -28,15 +29,18 @@ def own_texts(plain: AnyDecoder, symbols: str) -> list[list[int]]:
 def exact_acceptance(models: Models, sampler: Sampler, texts: Sequence[list[int]]) -> ByMethod:
     """First-draft agreement over all positions of texts, by drafter: once as sampled, once a temperature."""
     samplers = {sampler, *(replace(sampler, temperature=t) for t in TEMPERATURES)}
-    target, draft = models.target.net, models.draft
+    target = models.target.net
     windows_BW = torch.cat([validation_windows(torch.tensor(text), VALIDATION_BLOCK) for text in texts])
     found: dict[str, dict[Sampler, Agreement]] = {}
     for batch_BW in windows_BW.to(target.gpt.lm_head.weight.device).split(BATCH):
-        pairs = paired_logits(target, draft.net.gpt if draft else None, batch_BW)
-        for method in (m for m in models.methods if m in pairs):
+        for method, net in models.drafters.items():
+            if net is None:
+                continue
+            heads, draft = (target, net) if isinstance(net, GPT) else (net, None)
+            pair = paired_logits(heads, draft, batch_BW)["draft" if draft else "mtp"]
             sums = found.setdefault(method, dict.fromkeys(samplers, Agreement()))
             for each in samplers:
-                sums[each] += agreement(pairs[method], each)
+                sums[each] += agreement(pair, each)
     return found
 
 

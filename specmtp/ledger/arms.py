@@ -1,28 +1,36 @@
 """The arms of a bench: every way of decoding that gets a row."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specmtp.checkpoint import Checkpoint
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.cudagraph import CudaGraphDecoder
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.ngram import NGramDrafter
+from specmtp.decoding.rules import RULES
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.uncached import UncachedDecoder
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
+from specmtp.nn.gpt import GPT
+from specmtp.nn.mtp import MultiTokenGPT
+
+Drafters = Mapping[str, GPT | MultiTokenGPT | None]
+"""Networks by drafter: a draft model, a target with MTP modules, or None where none is run (n-gram lookup)."""
 
 PLAIN = "plain"
 NGRAM = "ngram"
 METHODS = ("draft", "mtp", NGRAM)
+"""Drafters by kind, each under its kind's name; others have names of their own."""
 USUAL_METHODS = ("draft", "mtp")
 """Those that have rows unless told."""
 METHOD_NAMES = {"mtp": "MTP", NGRAM: "n-gram"}
 GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4), NGRAM: (1, 2, 4, 8)}
-"""The gammas a drafter has rows for unless told."""
+"""The gammas that drafters of a kind have rows for unless told."""
+TOKEN = "token"
+"""The usual accept rule."""
 GRAPHS = {"compile": CompiledDecoder, "cudagraph": CudaGraphDecoder}
 """Backends whose rounds are graphs: through torch.compile, and captured as one CUDA graph."""
 BACKENDS = ("eager", *GRAPHS)
@@ -33,13 +41,23 @@ UNCACHED = "uncached"
 
 @dataclass(frozen=True)
 class Arm:
-    """A drafter at a gamma on a backend; greedy arms decode at temperature 0 whatever the others sample with."""
+    """A drafter at a gamma on a backend, with an accept rule; greedy arms decode at temperature 0 in any case."""
 
     method: str
     gamma: int
     backend: str = "eager"
     batch: int = 1
     greedy: bool = False
+    rule: str = TOKEN
+
+    @property
+    def lossless(self) -> bool:
+        return RULES[self.rule].lossless
+
+    @property
+    def by_place(self) -> bool:
+        """Whether a draft that is examined is accepted with probability β."""
+        return RULES[self.rule].by_place
 
     @property
     def uncached(self) -> bool:
@@ -48,13 +66,15 @@ class Arm:
     @property
     def id(self) -> str:
         name = self.method if self.method == PLAIN else f"{self.method}_g{self.gamma}"
+        name += f"_{self.rule}" if self.rule != TOKEN else ""
         backend = f"_{self.backend}" if self.backend != "eager" else ""
         return name + backend + (f"_b{self.batch}" if self.batch > 1 else "") + "_greedy" * self.greedy
 
     @property
     def label(self) -> str:
-        name = METHOD_NAMES.get(self.method, self.method)
+        name = method_name(self.method)
         name = name if self.method == PLAIN else f"{name} γ={self.gamma}"
+        name += f", {RULES[self.rule].title}" if self.rule != TOKEN else ""
         backend = {"eager": "", "compile": ", compiled", "cudagraph": ", CUDA graph", UNCACHED: ", uncached"}[
             self.backend
         ]
@@ -81,28 +101,35 @@ class Arm:
         return self.method == PLAIN and own == others
 
 
+def method_name(method: str) -> str:
+    """A drafter's name as people read it."""
+    return METHOD_NAMES.get(method, method.replace("_", " "))
+
+
 YARDSTICK = Arm(PLAIN, 0)
 """Eager plain decoding, which greedy checks compare with."""
 
 
 def choose_arms(
-    methods: Sequence[str],
+    kinds: Mapping[str, str],
     gammas: Iterable[int] | None,
     backends: Sequence[str] = ("eager",),
     batches: Sequence[int] = (1,),
     uncached: bool = False,
     greedy: bool = False,
     graph_gammas: Iterable[int] | None = None,
+    rules: Sequence[str] = (TOKEN,),
 ) -> list[Arm]:
-    """plain, then every method at its gammas (its own list, or the given one), on every backend and batch; then twins.
+    """plain, then every drafter at its gammas (its kind's list, or the given one), on every backend and batch; twins.
 
-    Twins are of batch 1. Backends of graphs take the arms of ``graph_gammas`` alone, where those are given.
+    Twins are of batch 1: with another accept rule than the usual one (from two drafts on), uncached, greedy. Backends
+    of graphs take the arms of ``graph_gammas`` alone, where those are given.
+    ``kinds`` has the kind of every drafter, by its name.
     """
     wanted = None if graph_gammas is None else {0, *graph_gammas}
     arms = [Arm(PLAIN, 0)]
-    for method in METHODS:
-        if method in methods:
-            arms += [Arm(method, gamma) for gamma in (GAMMAS[method] if gammas is None else sorted(set(gammas)))]
+    for method, kind in kinds.items():
+        arms += [Arm(method, gamma) for gamma in (GAMMAS[kind] if gammas is None else sorted(set(gammas)))]
     cached = [
         replace(arm, backend=backend, batch=batch)
         for batch in batches
@@ -110,36 +137,47 @@ def choose_arms(
         for arm in arms
         if backend not in GRAPHS or wanted is None or arm.gamma in wanted
     ]
-    uncached_twins = [replace(arm, backend=UNCACHED) for arm in arms if uncached and arm.method != NGRAM]
-    return cached + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
+    ruled = [
+        replace(arm, rule=rule) for rule in rules for arm in cached if rule != TOKEN and arm.gamma > 1 == arm.batch
+    ]
+    usual = [arm for arm in arms if arm.method in (PLAIN, *USUAL_METHODS)]
+    uncached_twins = [replace(arm, backend=UNCACHED) for arm in usual if uncached]
+    return cached + ruled + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
+
+
+def kind_of(net: GPT | MultiTokenGPT | None) -> str:
+    """Which kind of drafter runs a network."""
+    return NGRAM if net is None else "draft" if isinstance(net, GPT) else "mtp"
 
 
 def make_decoders(
-    arms: Sequence[Arm], target: Checkpoint, draft: Checkpoint | None, sampler: Sampler
+    arms: Sequence[Arm], target: MultiTokenGPT, drafters: Drafters, sampler: Sampler
 ) -> dict[Arm, AnyDecoder]:
     """The decoders of arms; a greedy arm is its sampled twin at temperature 0, with the twin's graph if compiled."""
-    decoders = {arm: make_decoder(arm, target, draft, sampler) for arm in dict.fromkeys(arms) if not arm.greedy}
+    decoders = {arm: make_decoder(arm, target, drafters, sampler) for arm in dict.fromkeys(arms) if not arm.greedy}
     greedy = {arm: decoders[replace(arm, greedy=False)].with_sampler(Sampler(0)) for arm in arms if arm.greedy}
     return decoders | greedy
 
 
-def make_decoder(arm: Arm, target: Checkpoint, draft: Checkpoint | None, sampler: Sampler) -> AnyDecoder:
+def make_decoder(arm: Arm, target: MultiTokenGPT, drafters: Drafters, sampler: Sampler) -> AnyDecoder:
     """The decoder of an arm."""
+    net = drafters.get(arm.method)
     if arm.uncached:
-        return UncachedDecoder(target.net, arm.method, arm.gamma, sampler, draft.net.gpt if draft else None)
+        return UncachedDecoder(target, arm.method, arm.gamma, sampler, net if isinstance(net, GPT) else None)
     graph = GRAPHS.get(arm.backend)
-    net: Any = FusedMultiTokenGPT(target.net) if graph else target.net
+    main: Any = FusedGPT(target.gpt) if graph else target.gpt
     drafter: Drafter
     if arm.method == PLAIN:
-        drafter = NoDrafter(target.net.gpt.config.vocab_size)
-    elif arm.method == "mtp":
-        drafter = MTPDrafter(net, arm.gamma)
-    elif arm.method == NGRAM:
-        drafter = NGramDrafter(target.net.gpt.config.vocab_size, arm.gamma)
-    else:
-        assert draft is not None
-        small: Any = FusedGPT(draft.net.gpt) if graph else draft.net.gpt
+        drafter = NoDrafter(target.gpt.config.vocab_size)
+    elif isinstance(net, MultiTokenGPT):
+        heads: Any = FusedMultiTokenGPT(net) if graph else net
+        main, drafter = heads.gpt, MTPDrafter(heads, arm.gamma)
+    elif isinstance(net, GPT):
+        small: Any = FusedGPT(net) if graph else net
         drafter = DraftModel(small, arm.gamma)
+    else:
+        drafter = NGramDrafter(target.gpt.config.vocab_size, arm.gamma)
+    rule = RULES[arm.rule].accept
     if graph:
-        return graph(net.gpt, drafter, sampler, batch=arm.batch)
-    return Decoder(net.gpt, drafter, sampler)
+        return graph(main, drafter, sampler, rule, arm.batch)
+    return Decoder(main, drafter, sampler, rule)

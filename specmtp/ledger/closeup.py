@@ -12,7 +12,7 @@ from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler
-from specmtp.ledger.arms import PLAIN, YARDSTICK, Arm, make_decoder
+from specmtp.ledger.arms import PLAIN, TOKEN, YARDSTICK, Arm, make_decoder
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.models import Models
 from specmtp.ledger.rows import Json
@@ -45,10 +45,10 @@ def recorded_rounds(models: Models, sampler: Sampler, context: list[int], seed: 
     uniform = torch.rand(TRIES, 2 * MOST_GAMMA + 1, generator=generator)
     decode = models.target.vocabulary.decode
     found: list[Json] = []
-    for method in models.methods:
+    for method in models.drafters:
         chosen, first = None, len(found)
         for gamma in range(MOST_GAMMA, 0, -1):
-            decoder = make_decoder(Arm(method, gamma, "eager"), models.target, models.draft, sampler)
+            decoder = make_decoder(Arm(method, gamma), models.target.net, models.drafters, sampler)
             device = decoder.target.lm_head.weight.device
             v_BG, u_BG = uniform[:, :gamma], uniform[:, MOST_GAMMA : MOST_GAMMA + gamma]
             noise = Noise.split(torch.cat([v_BG, u_BG, uniform[:, -1:]], 1).to(device))
@@ -87,7 +87,7 @@ def positions(
     yardstick = decoders[YARDSTICK]
     (uncertain,) = uncertain_contexts(yardstick.target, yardstick.sampler, contexts[1:], 1)
     for method in dict.fromkeys(arm.method for arm in checks.sampling if arm.method != PLAIN):
-        arms = [arm for arm in checks.sampling if arm.method == method and not arm.uncached]
+        arms = [a for a in checks.sampling if a.method == method and a.rule == TOKEN and not a.uncached]
         if not arms:
             continue
         arm = max(arms, key=lambda a: (checks.sampling[a].draws, -a.gamma))

@@ -13,7 +13,7 @@ from specmtp.decoding.cudagraph import capture
 from specmtp.decoding.graphs import Compiled, empty_call
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.trace import Counts, Trace
-from specmtp.ledger.arms import UNCACHED, Arm
+from specmtp.ledger.arms import UNCACHED, Arm, Drafters
 from specmtp.ledger.parts import EMPTY, PARTS, RoundParts
 from specmtp.ledger.timing import Clock, Sample, interleave, median_seconds
 from specmtp.nn.cache import KVCache, causal_geometry, ring_slots
@@ -110,16 +110,16 @@ def time_arms(
 
 @torch.inference_mode()
 def forward_seconds(
-    target: MultiTokenGPT, draft: GPT | None, clock: Clock, backends: Sequence[str] = ("eager",), repeats: int = 200
+    target: GPT, drafters: Drafters, clock: Clock, backends: Sequence[str] = ("eager",), repeats: int = 200
 ) -> dict[tuple[str, str], float]:
-    """Median seconds of one forward at batch 1, head included, by network (target, draft, mtp) and backend.
+    """Median seconds of one forward at batch 1, head included, by network (target, or a drafter's name) and backend.
 
     Of one token with a cache; uncached, of a whole window. What calling a graph costs is taken off the compiled ones: a
     round calls but one.
     """
     found: dict[tuple[str, str], float] = {}
     for backend in backends:
-        seconds = median_seconds(clock, dict(MAKE_CALLS[backend](target, draft)), repeats)
+        seconds = median_seconds(clock, dict(MAKE_CALLS[backend](target, drafters)), repeats)
         call = seconds.pop(EMPTY, 0.0)
         found |= {(name, backend): max(cost - call, 1e-9) for name, cost in seconds.items()}
     return found
@@ -128,30 +128,32 @@ def forward_seconds(
 Calls = dict[str, Callable[[], object]]
 
 
-def _cached_calls(target: Any, draft: Any) -> dict[str, "partial[Tensor]"]:
-    calls = {"target": _forward_call(target.gpt)}
-    if draft is not None:
-        calls["draft"] = _forward_call(draft)
-    if target.mtp.depth:
-        calls["mtp"] = _mtp_call(target)
+def _cached_calls(target: GPT, drafters: Drafters) -> dict[str, "partial[Tensor]"]:
+    calls = {"target": _forward_call(target)}
+    for name, net in drafters.items():
+        if net is not None:
+            calls[name] = _forward_call(net) if isinstance(net, GPT) else _mtp_call(net)
     return calls
 
 
-def _compiled_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
-    fused = FusedMultiTokenGPT(target), FusedGPT(draft) if draft else None
-    device = target.gpt.lm_head.weight.device
-    calls = {name: Compiled(call.func, device).bound(*call.args) for name, call in _cached_calls(*fused).items()}
-    return calls | {EMPTY: empty_call(device)}
-
-
-def _uncached_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
-    calls: Calls = {}
-    for name, net in (("target", target.gpt), ("draft", draft)):
+def _compiled_calls(target: GPT, drafters: Drafters) -> Calls:
+    device = target.lm_head.weight.device
+    calls: Calls = {EMPTY: empty_call(device)}
+    for name, net in {"target": target, **drafters}.items():
         if net is not None:
+            call = _forward_call(FusedGPT(net)) if isinstance(net, GPT) else _mtp_call(FusedMultiTokenGPT(net))
+            calls[name] = Compiled(call.func, device).bound(*call.args)
+    return calls
+
+
+def _uncached_calls(target: GPT, drafters: Drafters) -> Calls:
+    calls: Calls = {}
+    for name, net in {"target": target, **drafters}.items():
+        if isinstance(net, GPT):
             window = torch.zeros(1, net.config.attention_window, dtype=torch.long, device=net.lm_head.weight.device)
             calls[name] = partial(net, window)
-    if target.mtp.depth:
-        calls["mtp"] = _uncached_mtp_call(target)
+        elif net is not None:
+            calls[name] = _uncached_mtp_call(net)
     return calls
 
 
@@ -192,11 +194,11 @@ def _uncached_mtp_call(net: MultiTokenGPT) -> Callable[[], object]:
     return lambda: gpt.logits(net.mtp.at(1)(h_BTD, gpt.embed_tokens(ids_BT), geometry)[:, -1:])
 
 
-def _captured_calls(target: MultiTokenGPT, draft: GPT | None) -> Calls:
-    return {name: capture(call) for name, call in _compiled_calls(target, draft).items()}
+def _captured_calls(target: GPT, drafters: Drafters) -> Calls:
+    return {name: capture(call) for name, call in _compiled_calls(target, drafters).items()}
 
 
-MAKE_CALLS: dict[str, Callable[[Any, Any], Mapping[str, Callable[[], object]]]] = {
+MAKE_CALLS: dict[str, Callable[[GPT, Drafters], Mapping[str, Callable[[], object]]]] = {
     "eager": _cached_calls,
     "compile": _compiled_calls,
     "cudagraph": _captured_calls,

@@ -5,28 +5,29 @@ from collections.abc import Sequence
 
 import torch
 
-from specmtp.ledger.arms import Arm
+from specmtp.ledger.arms import Arm, Drafters
 from specmtp.nn.cache import max_forward_tokens, ring_slots
 from specmtp.nn.config import GPTConfig
+from specmtp.nn.gpt import GPT
+from specmtp.nn.mtp import MultiTokenGPT
 
 GIB = 2**30
 
 
-def row_bytes(arm: Arm, target: GPTConfig, draft: GPTConfig | None, mtp_depth: int, width: int) -> int:
+def row_bytes(arm: Arm, target: GPTConfig, net: GPT | MultiTokenGPT | None, width: int) -> int:
     """About what one row of an arm takes: caches, and the widest activations of a prefill chunk.
 
     Args:
         arm: which drafter and gamma.
         target: the target's shape.
-        draft: the draft model's, where there is one.
-        mtp_depth: depths of the target's MTP modules.
+        net: what its drafter runs.
         width: bytes of a number.
     """
     total = _network_bytes(target, ring_slots(target, arm.gamma), target.num_layers, width)
-    if arm.method == "draft" and draft is not None:
-        total += _network_bytes(draft, ring_slots(draft, arm.gamma), draft.num_layers, width)
-    if arm.method == "mtp":
-        depth = min(mtp_depth, arm.gamma)
+    if isinstance(net, GPT):
+        total += _network_bytes(net.config, ring_slots(net.config, arm.gamma), net.config.num_layers, width)
+    if isinstance(net, MultiTokenGPT):
+        depth = min(net.mtp.depth, arm.gamma)
         slots = ring_slots(target, arm.gamma, depth)
         total += _network_bytes(target, slots, depth, width) + slots * target.d_model * width
     return total
@@ -46,15 +47,13 @@ def memory_of(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check_fits(
-    arms: Sequence[Arm], target: GPTConfig, draft: GPTConfig | None, mtp_depth: int, width: int, memory: int
-) -> None:
+def check_fits(arms: Sequence[Arm], target: GPTConfig, drafters: Drafters, width: int, memory: int) -> None:
     """
     Raises:
         ValueError: an arm's batch takes more memory than there is; it says which size would fit.
     """
     for arm in arms:
-        row = row_bytes(arm, target, draft, mtp_depth, width)
+        row = row_bytes(arm, target, drafters.get(arm.method), width)
         if row * arm.batch > memory:
             raise ValueError(
                 f"a batch of {arm.batch} rows of {arm.label} takes about {row * arm.batch / GIB:.1f} GiB, and there "

@@ -1,17 +1,19 @@
 """Which models a bench compares: found, checked against each other, described."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
 from specmtp.data.corpus import CORPORA, file_sha256, load_corpus
-from specmtp.ledger.arms import USUAL_METHODS
+from specmtp.ledger.arms import METHODS, NGRAM, USUAL_METHODS, Drafters
 from specmtp.ledger.rows import Json
-from specmtp.nn.mtp import MTPModule
+from specmtp.nn.gpt import GPT
+from specmtp.nn.mtp import MTPModule, MultiTokenGPT
 
 PROMPTS = {"tinyshakespeare": "ROMEO:\n", "stdlib": "def "}
 """Usual prompts by corpus."""
@@ -26,15 +28,32 @@ class Models:
     target: Checkpoint
     draft: Checkpoint | None
     methods: list[str]
+    """Drafters under the names of their kinds: draft, mtp, ngram."""
     control: Path | None = None
     """Folder of a run that differs from the target's by having no MTP loss."""
+    named: dict[str, Checkpoint] = field(default_factory=dict)
+    """Further drafters, by names of their own."""
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        return [c for c in (self.target, self.draft) if c]
+        return [c for c in (self.target, self.draft, *self.named.values()) if c]
+
+    @property
+    def drafters(self) -> Drafters:
+        """What every drafter runs, in the order of rows."""
+        own = {"draft": self.draft.net.gpt if self.draft else None, "mtp": self.target.net, NGRAM: None}
+        found: dict[str, GPT | MultiTokenGPT | None] = {name: own[name] for name in METHODS if name in self.methods}
+        return found | {name: c.net.gpt if c.role == "draft" else c.net for name, c in self.named.items()}
 
 
-def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequence[str] | None, say: Say) -> Models:
+def choose_models(
+    target: str | None,
+    draft: str | None,
+    runs: Path,
+    asked: Sequence[str] | None,
+    say: Say,
+    named: Mapping[str, str] | None = None,
+) -> Models:
     """The models named, else the newest under ``runs``; both paths are said.
 
     Args:
@@ -43,9 +62,11 @@ def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequ
         runs: folder of runs.
         asked: drafters that must have rows; None takes those there are.
         say: told paths and what is left out.
+        named: checkpoints or run folders of further drafters, by their names.
 
     Raises:
-        ValueError: no target, a wrong role, different vocabularies, or a drafter asked for that there is not.
+        ValueError: no target, a wrong role, different vocabularies, a drafter asked for that there is not, or MTP
+            modules of another target.
     """
     target_file = checkpoint_file(target) if target else find_newest(runs, "target")
     if target_file is None:
@@ -80,7 +101,30 @@ def choose_models(target: str | None, draft: str | None, runs: Path, asked: Sequ
     control = find_control(target_model)
     if control:
         say(f"control: {control}, the same training without MTP")
-    return Models(target_model, draft_model, [m for m in (asked or USUAL_METHODS) if m not in absent], control)
+    further = {name: _drafter_of(target_model, name, path) for name, path in (named or {}).items()}
+    for name, checkpoint in further.items():
+        say(f"{name}: {_describe(checkpoint)}")
+    return Models(target_model, draft_model, [m for m in (asked or USUAL_METHODS) if m not in absent], control, further)
+
+
+def _drafter_of(target: Checkpoint, name: str, path: str) -> Checkpoint:
+    """A further drafter: a draft model of the target's vocabulary, or MTP modules trained on this very target."""
+    file = checkpoint_file(path)
+    found = load(file)
+    if found.vocabulary != target.vocabulary:
+        raise ValueError(f"--drafter {name}: {file} and {target.path} have different vocabularies")
+    if found.role == "target":
+        if found.net.mtp.depth == 0:
+            raise ValueError(f"--drafter {name}: {file} is a target without MTP modules, and drafts nothing")
+        own, others = (net.gpt.state_dict() for net in (target.net, found.net))
+        same_shapes = [(k, w.shape) for k, w in own.items()] == [(k, w.shape) for k, w in others.items()]
+        if not same_shapes or not all(torch.equal(own[k], others[k]) for k in own):
+            raise ValueError(
+                f"--drafter {name}: the MTP modules of {file} belong to another target than {target.path}; train some "
+                "on this one with configs/mtp_heads.yaml"
+            )
+        found.net.gpt = target.net.gpt
+    return found
 
 
 def checkpoint_file(path: str) -> Path:
@@ -160,6 +204,7 @@ def models_json(models: Models) -> Json:
         "mtp": _model_json("mtp", target, size["mtp"], "mtp1") | _mtp_json(target) if size["mtp"] else None,
         "draft": _model_json("draft", draft, draft.net.num_parameters()["gpt"], "main") if draft else None,
         "control": _control_json(control, target.step) if control else None,
+        "named": {name: _named_json(checkpoint) for name, checkpoint in models.named.items()},
     }
 
 
@@ -185,6 +230,14 @@ def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -
         "config": asdict(checkpoint.net.gpt.config),
         **_training_json(checkpoint.metrics, checkpoint.step, loss),
     }
+
+
+def _named_json(checkpoint: Checkpoint) -> Json:
+    """A drafter under a name of its own."""
+    size = checkpoint.net.num_parameters()
+    if checkpoint.role == "draft":
+        return _model_json("draft", checkpoint, size["gpt"], "main")
+    return _model_json("mtp", checkpoint, size["mtp"], "mtp1") | _mtp_json(checkpoint)
 
 
 def _mtp_json(target: Checkpoint) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmtp.decoding.accept import Proposal, accept
+from specmtp.decoding.accept import Proposal
 from specmtp.decoding.compiled import CompiledDecoder, Places
 from specmtp.decoding.cudagraph import CudaGraphDecoder, capture
 from specmtp.decoding.graphs import Compiled
@@ -52,7 +52,7 @@ class RoundParts:
         uniform_BU = torch.rand(batch, 2 * gamma + 1, device=device)
         noise, active_B = Noise.split(uniform_BU), torch.ones(batch, dtype=torch.bool, device=device)
         p_BNV = logits_BNV.softmax(-1)
-        played = emit(p_BNV, made, accept(p_BNV, made, noise), active_B)
+        played = emit(p_BNV, made, decoder.accept_rule(p_BNV, made, noise), active_B)
         h_BND = torch.zeros(
             batch, gamma + 1, decoder.target.config.d_model, device=device, dtype=state.cache.keys[0].dtype
         )
@@ -73,7 +73,7 @@ class RoundParts:
             logits_BNV: Tensor, temperature: Tensor, drafts: Tensor, q: Tensor, num: Tensor, uniform_BU: Tensor
         ) -> Tensor:
             made, p_BNV = Proposal(drafts, q, num), sampled(temperature)(logits_BNV)
-            found = emit(p_BNV, made, accept(p_BNV, made, Noise.split(uniform_BU)), active_B)
+            found = emit(p_BNV, made, decoder.accept_rule(p_BNV, made, Noise.split(uniform_BU)), active_B)
             return torch.cat([found.emitted_BN, found.count_B[:, None], found.verdict.beta_BG.long()], 1)
 
         def cache(state: State, h_BND: Tensor) -> None:

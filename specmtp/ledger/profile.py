@@ -8,7 +8,7 @@ import torch
 
 from specmtp.analysis.roofline import round_work
 from specmtp.decoding.loop import Decoder
-from specmtp.ledger.arms import GRAPHS
+from specmtp.ledger.arms import GRAPHS, TOKEN, Drafters
 from specmtp.ledger.parts import empty_round, prepared, verification
 from specmtp.ledger.timing import Clock, median_seconds
 from specmtp.nn.gpt import GPT
@@ -73,16 +73,19 @@ def worth_json(row: Json, v: Mapping[int, float]) -> Json:
 def roofline_json(
     rows: Sequence[Json],
     rates: tuple[float, float],
-    target: MultiTokenGPT,
-    draft: GPT | None,
+    target: GPT,
+    drafters: Drafters,
 ) -> list[Json]:
     """Bytes and operations of a round of every cached row, the floor they set, and how far above it the row is."""
-    config, small, width = target.gpt.config, draft.config if draft else None, target.gpt.lm_head.weight.itemsize
+    width = target.lm_head.weight.itemsize
     found = []
     for row in rows:
         if row["window_rule"] != "sliding":
             continue
-        work = round_work(row["method"], row["gamma"], config, small, target.mtp.depth, row["batch"], width)
+        net = drafters.get(row["method"])
+        draft = net.config if isinstance(net, GPT) else None
+        depth = net.mtp.depth if isinstance(net, MultiTokenGPT) else 0
+        work = round_work(target.config, row["gamma"], row["batch"], width, draft, depth)
         floor = 1e6 * work.seconds(*rates) / (row["tokens_per_target_forward"] * row["batch"])
         measured = 1e3 * row["ms_per_token"]
         found.append(
@@ -103,8 +106,8 @@ def profile_json(
     rows: Sequence[Json],
     context: Sequence[int],
     clock: Clock,
-    target: MultiTokenGPT,
-    draft: GPT | None,
+    target: GPT,
+    drafters: Drafters,
     progress: Progress,
 ) -> Json:
     """The whole profile as plain data.
@@ -115,13 +118,13 @@ def profile_json(
         context: committed ids to decode from, at least a window.
         clock: times calls.
         target: the target, of whose weights the bandwidth is measured.
-        draft: the draft model, where there is one.
+        drafters: what the rows' drafters run.
         progress: told what comes next.
     """
     progress("profile: verification of 1 to 9 tokens")
     v = verify_seconds(plain, context, clock)
-    weight = target.gpt.lm_head.weight
-    working_set = weight.itemsize * sum(p.numel() for p in target.gpt.parameters())
+    weight = target.lm_head.weight
+    working_set = weight.itemsize * sum(p.numel() for p in target.parameters())
     rates = machine_rates(clock, working_set, weight.device, weight.dtype)
     shown = [row for row in rows if is_profiled(row)]
     return {
@@ -129,10 +132,11 @@ def profile_json(
         "matrix_flops_per_second": rates[1],
         "verify": [{"tokens": n, "us": 1e6 * seconds, "ratio": seconds / v[1]} for n, seconds in v.items()],
         "worth": [worth_json(row, v) for row in shown if 0 < row["gamma"] < MOST_TOKENS],
-        "roofline": roofline_json(rows, rates, target, draft),
+        "roofline": roofline_json(rows, rates, target, drafters),
     }
 
 
 def is_profiled(row: Json) -> bool:
     """Whether a row is of a graph at batch 1, sampled: those v(n) is measured for."""
-    return row["backend"] in GRAPHS and row["batch"] == 1 and not row["id"].endswith("_greedy")
+    usual = row["batch"] == 1 and row.get("rule", TOKEN) == TOKEN and not row["id"].endswith("_greedy")
+    return usual and row["backend"] in GRAPHS

@@ -47,7 +47,7 @@ def make_rows(
 
     Args:
         measured: traces and timings.
-        checks: an arm whose checks did not hold has no speed-up.
+        checks: a lossless arm whose checks did not hold has no speed-up.
         costs: seconds of one forward by network (target, draft, mtp) and backend.
         exact: agreement of target and drafter over whole texts (validation, own), by method and sampler.
         num_tokens: the budget of a generation.
@@ -76,7 +76,8 @@ def make_rows(
                 "gamma": arm.gamma,
                 "backend": arm.backend,
                 "window_rule": arm.window_rule,
-                "lossless": True,
+                "rule": arm.rule,
+                "lossless": arm.lossless,
                 **common,
                 "batch": arm.batch,
                 "temperature": sampled.temperature,
@@ -110,8 +111,8 @@ def make_rows(
                 "compile_from_cache": compile_seconds.get(arm, (None, None))[1],
                 "ms_per_token": 1000 * spread.median / (num_tokens * arm.batch),
                 "checks_passed": checks.passed(arm),
-                "acceptance_matches_beta": counts.acceptance_matches_beta,
-                "speedup": speedup_json(speedup, baseline_arm.id) if checks.passed(arm) else None,
+                "acceptance_matches_beta": counts.acceptance_matches_beta if arm.by_place else None,
+                "speedup": speedup_json(speedup, baseline_arm.id) if checks.passed(arm) or not arm.lossless else None,
             }
             | parts_json(arm, measured, alpha, c, counts.rounds, num_tokens)
         )
@@ -203,7 +204,7 @@ def bigram_json(arm: Arm, check: BigramCheck) -> Json:
 
 
 def _check_json(arm: Arm, check: GreedyCheck | SamplingCheck | JointCheck | BigramCheck, fields: Json) -> Json:
-    found = {"method": arm.method, "gamma": arm.gamma, "backend": arm.backend}
+    found = {"method": arm.method, "gamma": arm.gamma, "backend": arm.backend, "rule": arm.rule}
     return {**found, **fields, "passed": check.passed}
 
 
@@ -319,7 +320,8 @@ def number(value: float | None, digits: int) -> str:
 def verdict_line(rows: Sequence[Json]) -> str:
     """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
     label = {row["id"]: row["label"] for row in rows}
-    shown = [row for row in rows if not row["id"].endswith(("_uncached", "_greedy"))]
+    exact = [row for row in rows if row["lossless"]]
+    shown = [row for row in exact if not row["id"].endswith(("_uncached", "_greedy"))]
     timed = [row for row in shown if row["speedup"] and row["method"] != PLAIN]
     faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
     fastest = {row["speedup"]["baseline"] for row in timed}  # arms of slower backends are no news
@@ -334,7 +336,7 @@ def verdict_line(rows: Sequence[Json]) -> str:
         head = "one timing a row says nothing of the spread: give --repeats 5 or more"
     else:
         head = "do not speculate: no arm is faster than plain decoding here"
-    failed = [label[r["id"]] for r in rows if not r["checks_passed"]]
+    failed = [label[r["id"]] for r in exact if not r["checks_passed"]]
     parts = [head]
     if slower:
         parts.append(f"{', '.join(slower)} {'is' if len(slower) == 1 else 'are'} slower than plain")

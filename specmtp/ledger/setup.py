@@ -10,7 +10,7 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import own_texts
-from specmtp.ledger.arms import GRAPHS, YARDSTICK, Arm, choose_arms, make_decoders
+from specmtp.ledger.arms import GRAPHS, TOKEN, YARDSTICK, Arm, Drafters, choose_arms, kind_of, make_decoders
 from specmtp.ledger.checks import GreedyTask
 from specmtp.ledger.measure import Progress
 from specmtp.ledger.memory import check_fits, memory_of
@@ -49,16 +49,27 @@ class Settings:
     dtype: torch.dtype
     threads: int
     profile: bool = False
+    rules: Sequence[str] = (TOKEN,)
 
-    def arms(self, methods: Sequence[str]) -> list[Arm]:
-        """The arms of these methods."""
+    def arms(self, drafters: Drafters) -> list[Arm]:
+        """The arms of these drafters."""
         return choose_arms(
-            methods, self.gammas, self.backends, self.batches, self.uncached, self.greedy, self.graph_gammas
+            {name: kind_of(net) for name, net in drafters.items()},
+            self.gammas,
+            self.backends,
+            self.batches,
+            self.uncached,
+            self.greedy,
+            self.graph_gammas,
+            self.rules,
         )
 
     def taken_apart(self, arms: Sequence[Arm]) -> list[Arm]:
-        """Arms whose rounds' parts are measured: with a cache; those of graphs, which take compiling, on demand."""
-        return [arm for arm in arms if not arm.uncached and (arm.backend not in GRAPHS or self.profile)]
+        """Arms whose rounds' parts are measured: with a cache and the usual accept rule; of graphs, which take
+        compiling, on demand.
+        """
+        usual = [arm for arm in arms if not arm.uncached and arm.rule == TOKEN]
+        return [arm for arm in usual if arm.backend not in GRAPHS or self.profile]
 
     def json(self) -> Json:
         """As plain data."""
@@ -104,12 +115,11 @@ def set_up(models: Models, settings: Settings, say: Say, progress: Progress) -> 
     prompt = models.target.vocabulary.encode(settings.prompt, "the prompt").tolist()
     for checkpoint in models.checkpoints:
         checkpoint.net.to(device=settings.device, dtype=settings.dtype)
-    target, draft = models.target.net, models.draft.net.gpt if models.draft else None
-    arms = settings.arms(models.methods)
-    shapes = target.gpt.config, draft.config if draft else None, target.mtp.depth
-    check_fits(arms, *shapes, settings.dtype.itemsize, memory_of(settings.device))
+    target, drafters = models.target.net, models.drafters
+    arms = settings.arms(drafters)
+    check_fits(arms, target.gpt.config, drafters, settings.dtype.itemsize, memory_of(settings.device))
     checked = list(dict.fromkeys([YARDSTICK, *(arm.checked_as for arm in arms)]))
-    decoders = make_decoders([*checked, *arms], models.target, models.draft, settings.sampler)
+    decoders = make_decoders([*checked, *arms], target, drafters, settings.sampler)
     for arm, decoder in decoders.items():
         if isinstance(decoder, CompiledDecoder):
             progress(f"compiling {arm.label} (half a minute the first time)")

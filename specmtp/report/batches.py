@@ -2,19 +2,23 @@
 
 from typing import Any
 
+from specmtp.ledger.arms import TOKEN
 from specmtp.ledger.rows import speedup_text
 
 Json = dict[str, Any]
 
 
 def batch_rows(ledger: Json) -> dict[tuple[str, int], dict[int, Json]]:
-    """Sampled rows with a cache by (method, gamma), then by batch, each of the backend that decodes plainly fastest."""
+    """Sampled rows with a cache and the usual accept rule by (method, gamma), then by batch, each of the backend that
+    decodes plainly fastest.
+    """
     rows = [row for row in ledger["rows"] if row["speedup"] and row["window_rule"] == "sliding"]
     by_id = {row["id"]: row for row in rows}
     found: dict[tuple[str, int], dict[int, Json]] = {}
     for row in rows:
         plain = by_id[row["speedup"]["baseline"]]
-        if row["backend"] == plain["backend"] and row["temperature"] == ledger["rows"][0]["temperature"]:
+        usual = row.get("rule", TOKEN) == TOKEN and row["temperature"] == ledger["rows"][0]["temperature"]
+        if usual and row["backend"] == plain["backend"]:
             found.setdefault((row["method"], row["gamma"]), {})[row["batch"]] = row
     return found
 

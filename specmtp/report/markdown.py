@@ -6,6 +6,7 @@ from typing import Any, Literal
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
+from specmtp.ledger.arms import method_name
 from specmtp.ledger.rows import HEADERS, and_others, cells
 from specmtp.report.batches import batch_table
 from specmtp.report.costs import profile_table
@@ -18,8 +19,8 @@ def markdown_table(ledger: dict[str, Any]) -> str:
     where = ledger["provenance"]
     by_id = {row["id"]: row for row in ledger["rows"]}
     fastest = by_id[ledger["rows"][0]["speedup"]["baseline"]]
-    alike = ("backend", "batch", "temperature")
-    rows = [row for row in ledger["rows"] if all(row[k] == fastest[k] for k in alike)]
+    alike = ("backend", "batch", "temperature", "rule")
+    rows = [row for row in ledger["rows"] if all(row.get(k) == fastest.get(k) for k in alike)]
     lines = [
         f"{where['device_name']} ({where['device']}, {where['dtype']}, {where['threads']} thread(s), "
         f"{rows[0]['backend']}, torch {where['torch']}): {rows[0]['tokens']} tokens after `{where['prompt']!r}`"
@@ -44,7 +45,7 @@ def temperature_table(ledger: dict[str, Any]) -> str:
     for entry in found:
         for text, name in (("validation", "validation text"), ("own", "the target's own text")):
             if entry[text] is not None:
-                label = f"{'MTP' if entry['method'] == 'mtp' else entry['method']}, {name}"
+                label = f"{method_name(entry['method'])}, {name}"
                 lines.append(f"| {label} | " + " | ".join(f"{alpha:.3f}" for alpha in entry[text]) + " |")
     return "\n".join(lines)
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from specmtp.analysis.waterfall import NAMES
 from specmtp.errors import one_line_errors
-from specmtp.ledger.arms import METHOD_NAMES
+from specmtp.ledger.arms import method_name
 from specmtp.report.batches import batch_rows
 from specmtp.report.files import read_ledger
 
@@ -64,7 +64,7 @@ def speedup_by_gamma(ledger: Json) -> Figure | None:
         return None
     figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
     for method, rows in by_method.items():
-        gammas, name, colour = [row["gamma"] for row in rows], _name(method), COLOURS.get(method)
+        gammas, name, colour = [row["gamma"] for row in rows], method_name(method), COLOURS.get(method)
         values = [row["speedup"]["median"] for row in rows]
         axis.errorbar(gammas, values, _errors(rows), fmt="o-", capsize=3, color=colour, label=f"{name}, measured")
         axis.plot(gammas, [row["theory_speedup"] for row in rows], ":", color=colour, label=f"{name}, theory")
@@ -85,7 +85,7 @@ def acceptance_by_position(ledger: Json) -> Figure | None:
         row = max(rows, key=lambda row: row["gamma"])
         places = [i for i, rate in enumerate(row["acceptance_at"]) if rate is not None]
         rates, colour = [row["acceptance_at"][i] for i in places], COLOURS.get(method)
-        axis.plot([i + 1 for i in places], rates, "o-", color=colour, label=f"{_name(method)} γ={row['gamma']}")
+        axis.plot([i + 1 for i in places], rates, "o-", color=colour, label=f"{method_name(method)} γ={row['gamma']}")
         axis.axhline(row["alpha"], ls=":", color=colour, label=f"its α, as eq. (1) takes it: {row['alpha']:.3f}")
     axis.set(xlabel="draft", ylabel="accepted / examined", ylim=(0, 1), title=_where(ledger, by_method))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -132,7 +132,7 @@ def speedup_by_batch(ledger: Json) -> Figure | None:
         shade = 0.35 + 0.65 * gamma / max(g for m, g in by_arm if m == method)
         axis.errorbar(
             [row["batch"] for row in rows], [row["speedup"]["median"] for row in rows], _errors(rows), fmt="o-",
-            capsize=3, color=COLOURS.get(method), alpha=shade, label=f"{_name(method)} γ={gamma}",
+            capsize=3, color=COLOURS.get(method), alpha=shade, label=f"{method_name(method)} γ={gamma}",
         )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:.0f}")
@@ -166,10 +166,6 @@ def _errors(rows: list[Json]) -> tuple[list[float], list[float]]:
     low = [s["median"] - (s["median"] if s["low"] is None else s["low"]) for s in found]
     high = [(s["median"] if s["high"] is None else s["high"]) - s["median"] for s in found]
     return low, high
-
-
-def _name(method: str) -> str:
-    return METHOD_NAMES.get(method, method)
 
 
 def _where(ledger: Json, by_method: dict[str, list[Json]]) -> str:

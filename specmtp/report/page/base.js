@@ -96,10 +96,13 @@ const theorySpeedup = (alpha, gamma, c) => expectedTokens(alpha, gamma) / (gamma
 const rows = ledger.rows;
 const baseline = rows.find((row) => row.speedup && row.id === row.speedup.baseline) || rows[0];
 const isSampled = (row) => !row.id.endsWith("_greedy");
+/** Whether a row samples as the run does, with the usual accept rule. */
+const isUsual = (row) => isSampled(row) && (row.rule || "token") === "token";
 const closeup = ledger.closeup || { rounds: [], positions: [], samples: [] };
 const methods = [...new Set(rows.map((row) => row.method))].filter((method) => method !== "plain");
+for (const method of methods) METHOD[method] ??= method.replaceAll("_", " ");
 /** Whether a row is measured under the baseline's conditions: its backend and batch, sampled as the run samples. */
-const besideBaseline = (r) => r.backend === baseline.backend && r.batch === baseline.batch && isSampled(r);
+const besideBaseline = (r) => r.backend === baseline.backend && r.batch === baseline.batch && isUsual(r);
 /** The row of a drafter at a gamma on the backend of the fastest plain arm, at the baseline's batch. */
 const rowOf = (method, gamma) =>
   rows.find((r) => r.method === method && r.gamma === gamma && besideBaseline(r));

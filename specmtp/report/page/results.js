@@ -65,7 +65,7 @@ function resultsStep(box) {
     const chart = el("div", { id: "batch-chart" });
     box.append(el("div", { class: "card" }, el("h3", {}, "Speed-up against batch"), el("p", { class: "small" }, "Each over plain decoding of the same batch: the fastest γ of every drafter."), chart));
     drawBatches = () => {
-      const points = methods.flatMap((m) => batches.map((b) => rows.filter((r) => r.method === m && r.batch === b && isSampled(r) && r.backend !== "uncached" && r.speedup).sort((x, y) => y.speedup.median - x.speedup.median)[0]).filter(Boolean));
+      const points = methods.flatMap((m) => batches.map((b) => rows.filter((r) => r.method === m && r.batch === b && isUsual(r) && r.backend !== "uncached" && r.speedup).sort((x, y) => y.speedup.median - x.speedup.median)[0]).filter(Boolean));
       const yTicks = ticks(Math.max(1.2, ...points.map((r) => r.speedup.high ?? r.speedup.median)));
       const area = axes(chart, 260, { min: -0.5, max: batches.length - 0.5, ticks: [] }, { min: 0, max: yTicks[yTicks.length - 1], ticks: yTicks }, { x: "rows decoded at once", y: "speed-up", label: "Speed-up against batch" });
       batches.forEach((b, i) => area.root.append(svg("text", { x: area.atX(i), y: 236, "text-anchor": "middle" }, String(b))));
