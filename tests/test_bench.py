@@ -234,7 +234,7 @@ def test_whole_ledger(
     for r in ledger["rows"]:
         assert r["emitted"] == r["accepted"] + r["rounds"] and r["target_forwards"] == r["rounds"]
         assert r["draft_forwards"] == r["gamma"] * r["rounds"]
-        assert len(r["seconds"]["samples"]) == 5
+        assert len(r["seconds"]["samples"]) == 5 and r["cache_bytes"] >= ledger["rows"][0]["cache_bytes"] > 0
         assert r["ms_per_token"] == pytest.approx(1000 * r["seconds"]["median"] / 40)
         assert (r["device"], r["backend"], r["dtype"]) == ("cpu", "eager", "float32")
         if r["method"] != "plain":
@@ -354,6 +354,10 @@ def test_other_rules_have_rows_and_a_lossy_one_is_told_apart(tmp_path: Path, mod
     assert all(r["lossless"] for r in ledger["rows"] if r["rule"] != "typical")
     assert "typical" not in ledger["verdict"]
     assert [len(p["predicted"]) for p in ledger["planner"]] == [2]
+    gains = {g["rule"]: g["gain_interval"] for g in ledger["rules"]}
+    assert (
+        list(gains) == ["token", "block", "exact_match", "typical"] and gains["exact_match"][1] < 0 < gains["block"][1]
+    )
 
 
 def test_several_prompts_until_the_time_is_spent(tmp_path: Path, models: dict, capsys: pytest.CaptureFixture) -> None:

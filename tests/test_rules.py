@@ -1,14 +1,20 @@
 """Accept rules: who keeps the law, and who keeps more drafts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from conftest import small_target
 from torch import Tensor
 
+from specmtp.analysis.rule_comparison import Compared, compare_rules
 from specmtp.analysis.sampling_check import chi_square_p
-from specmtp.decoding.accept import Proposal, Verdict
+from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
+from specmtp.decoding.loop import Decoder
+from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.rules import RULES
-from specmtp.decoding.sampling import sample
+from specmtp.decoding.sampling import Sampler, sample
 
 ROWS = 200_000
 
@@ -112,3 +118,33 @@ def test_drafts_that_do_not_count_are_not_examined(name: str) -> None:
     verdict = RULES[name].accept(p[None].expand(rows, -1, -1), proposal, noise)
     assert not verdict.num_accepted_B.any()
     assert chi_square_p(torch.bincount(verdict.next_token_B, minlength=3).numpy(), p[0].double().numpy()) > 1e-6
+
+
+def test_rules_are_compared_at_the_same_states() -> None:
+    net, prompts = small_target(), [[1, 2, 3], [4, 5], [6], [7, 8]] * 8
+    rules = ["token", "block", "exact_match", "typical"]
+    found = compare_rules(net.gpt, MTPDrafter(net, 4), Sampler(), rules, prompts, 20_000, seed=0)
+    by_name = {gain.rule: gain for gain in found}
+    assert [gain.rule for gain in found] == rules and all(gain.rounds == 20_000 for gain in found)
+    assert by_name["token"].gain.value == by_name["token"].gain.low == 0
+    for gain in found:
+        assert gain.gain.value == pytest.approx(gain.tokens.value - by_name["token"].tokens.value)
+        assert gain.tokens.low is not None and gain.tokens.low < gain.tokens.value
+    assert by_name["block"].gain.low > 0 and by_name["exact_match"].gain.high < 0  # type: ignore[operator]
+
+
+def test_rows_follow_lossless_rules_by_turns() -> None:
+    net = small_target()
+
+    def rule(accepted: int) -> AcceptRule:
+        def keep(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
+            verdict = accept(p_BNV, proposal, noise)
+            return replace(verdict, num_accepted_B=torch.full_like(verdict.num_accepted_B, accepted))
+
+        return keep
+
+    compared = Compared({"a": rule(0), "b": rule(1), "c": rule(2)}, ["a", "c"])
+    decoder = Decoder(net.gpt, MTPDrafter(net, 3), Sampler(), compared)
+    trace = decoder.run_rounds(decoder.prefill([[1, 2]] * 4)[0], 2, seed=0)
+    assert trace.num_accepted_RB.tolist() == [[0, 2, 0, 2]] * 2
+    assert torch.stack(compared.accepted_RKB)[:, :, 0].tolist() == [[0, 1, 2]] * 2

@@ -106,6 +106,13 @@ def rate_intervals(traces: Sequence[Trace]) -> RateIntervals:
     )
 
 
+def mean_interval(values_RB: np.ndarray) -> Interval:
+    """The mean of values by round and row, with a block bootstrap over the rounds of every row."""
+    ones_RB = np.ones_like(values_RB, dtype=float)
+    above, below = (_block_sums(rows_RB).ravel() for rows_RB in (values_RB, ones_RB))
+    return _ratio_interval(above, below, _resample(len(above)) if len(above) > 1 else None)
+
+
 def _block_sums(rows_RK: np.ndarray) -> np.ndarray:
     return np.add.reduceat(rows_RK, np.arange(0, len(rows_RK), BLOCK_ROUNDS), axis=0)
 

@@ -99,10 +99,12 @@ class Rule:
     """Whether a draft that is examined is accepted with probability β, whatever stands beside it."""
 
 
+TOKEN = "token"
+"""The usual rule."""
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("token", "token by token", accept, lossless=True, by_place=True),
+        Rule(TOKEN, "token by token", accept, lossless=True, by_place=True),
         Rule("block", "block verification", block, lossless=True, by_place=False),
         Rule("exact_match", "exact match", exact_match, lossless=True, by_place=True),
         Rule("typical", "typical (lossy)", typical, lossless=False, by_place=True),

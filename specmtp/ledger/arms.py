@@ -10,7 +10,7 @@ from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import AnyDecoder, Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.ngram import NGramDrafter
-from specmtp.decoding.rules import RULES
+from specmtp.decoding.rules import RULES, TOKEN
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.uncached import UncachedDecoder
 from specmtp.nn.fused import FusedGPT, FusedMultiTokenGPT
@@ -29,8 +29,6 @@ USUAL_METHODS = ("draft", "mtp")
 METHOD_NAMES = {"mtp": "MTP", NGRAM: "n-gram"}
 GAMMAS = {"draft": (1, 2, 3, 4, 6, 8), "mtp": (1, 2, 3, 4), NGRAM: (1, 2, 4, 8)}
 """The gammas that drafters of a kind have rows for unless told."""
-TOKEN = "token"
-"""The usual accept rule."""
 GRAPHS = {"compile": CompiledDecoder, "cudagraph": CudaGraphDecoder}
 """Backends whose rounds are graphs: through torch.compile, and captured as one CUDA graph."""
 BACKENDS = ("eager", *GRAPHS)
@@ -49,6 +47,11 @@ class Arm:
     batch: int = 1
     greedy: bool = False
     rule: str = TOKEN
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its accept rule is the usual one."""
+        return self.rule == TOKEN
 
     @property
     def lossless(self) -> bool:

@@ -10,6 +10,8 @@ from specmtp.analysis.exactness import CAUSAL_LIMIT, causal_difference
 from specmtp.analysis.planner import Plan
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.compiled import CompiledDecoder
+from specmtp.decoding.loop import AnyDecoder, Decoder
+from specmtp.decoding.state import tensors
 from specmtp.ledger import plan
 from specmtp.ledger.acceptance import exact_acceptance, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm
@@ -32,6 +34,7 @@ from specmtp.ledger.rows import (
     sampling_json,
     verdict_line,
 )
+from specmtp.ledger.rule_gains import compared_arms, rule_gains
 from specmtp.ledger.setup import LEAST_CHECK_TEXT, NUM_CALIBRATION_PROMPTS, Settings, Setup, greedy_tasks, set_up
 from specmtp.ledger.timing import cpu_threads
 
@@ -48,6 +51,7 @@ def num_steps(models: Models, settings: Settings) -> int:
     compiled = sum(arm.backend in GRAPHS for arm in arms)
     checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 2) * len(checked)
     checks += len(bigram_arms(checked, settings.sampler))
+    checks += len(compared_arms(arms))
     calibrated = (1 + plan.REPEATS * NUM_CALIBRATION_PROMPTS) * sum(map(plan.planned, arms))
     repeats = settings.repeats or LEAST_REPEATS
     timed = (1 + repeats * settings.prompts) * len(arms)
@@ -92,6 +96,10 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         settings.threads,
         progress,
     )
+    rounds = max(settings.draws // 10, 1)
+    gains = rule_gains(
+        arms, settings.rules, target, drafters, settings.sampler, contexts, rounds, settings.seed, progress
+    )
     progress("acceptance over whole texts")
     texts = {
         "validation": [] if setup.val_N is None else [setup.val_N.tolist()],
@@ -124,9 +132,8 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         say(precision_sentence(precision, repeats))
     where = provenance(settings.device, settings.dtype, settings.threads)
     common = {k: where[k] for k in ("device", "dtype", "threads")} | {"prompts": len(setup.prompts)}
-    compiled = {arm: d for arm, d in decoders.items() if isinstance(d, CompiledDecoder)}
-    compile_seconds = {arm: (d.compile_seconds, d.from_cache) for arm, d in compiled.items()}
-    rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, compile_seconds)
+    own = {arm: decoder_json(decoders[arm], contexts[0]) for arm in arms}
+    rows = make_rows(measured, checks, costs, exact, settings.tokens, settings.sampler, common, own)
     shown, trained = sample_arm(arms, rows), models_json(models)
     profile, graphs = None, [arm for arm in parts if arm.backend in GRAPHS and (arm.method, arm.batch) == (PLAIN, 1)]
     if graphs:
@@ -169,11 +176,25 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "rows": rows,
         "samples": samples_json(measured),
         "acceptance_by_temperature": temperature_json(settings.sampler, exact),
+        "rules": gains,
         "planner": plan.planner_json(plans, rows),
         "profile": profile,
         "closeup": closeup | {"samples": samples_by_method(arms, rows, measured, vocabulary, settings.tokens)},
         "sample": sample_json(shown, measured[shown].traces[0], vocabulary, min(settings.tokens, SAMPLE_TOKENS)),
         "verdict": verdict_line(rows),
+    }
+
+
+@torch.inference_mode()
+def decoder_json(decoder: AnyDecoder, context: list[int]) -> Json:
+    """What a row says of its decoder: compiling it, or reading its graph from the cache, and the bytes of its state."""
+    compiled = decoder if isinstance(decoder, CompiledDecoder) else None
+    cached = isinstance(decoder, Decoder)
+    state = decoder.prefill([context] * (decoder.batch or 1))[0] if cached else None
+    return {
+        "compile_seconds": compiled.compile_seconds if compiled else None,
+        "compile_from_cache": compiled.from_cache if compiled else None,
+        "cache_bytes": sum(t.nbytes for t in tensors(state)) // len(state.length_B) if state else None,
     }
 
 

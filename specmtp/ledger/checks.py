@@ -13,7 +13,7 @@ from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
 from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
-from specmtp.ledger.arms import TOKEN, YARDSTICK, Arm
+from specmtp.ledger.arms import YARDSTICK, Arm
 from specmtp.ledger.measure import Decoders, Progress
 from specmtp.ledger.timing import cpu_threads
 
@@ -161,7 +161,7 @@ def bigram_arms(checked: Iterable[Arm], sampler: Sampler) -> list[Arm]:
     Those are compiled arms at batch 1, where texts this long are cheap and only bigrams see what goes wrong far into
     one, and of eager arms those with gamma 1. None at temperature 0, where the greedy check says more.
     """
-    usual = [arm for arm in checked if (arm.window_rule, arm.batch, arm.rule) == ("sliding", 1, TOKEN)]
+    usual = [arm for arm in checked if arm.is_usual and (arm.window_rule, arm.batch) == ("sliding", 1)]
     found = [arm for arm in usual if arm.backend != "eager" or arm.gamma == 1]
     return [YARDSTICK, *found] if found and not sampler.greedy else []
 

@@ -12,7 +12,7 @@ from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
 from specmtp.decoding.sampling import Sampler
-from specmtp.ledger.arms import PLAIN, TOKEN, YARDSTICK, Arm, make_decoder
+from specmtp.ledger.arms import PLAIN, YARDSTICK, Arm, make_decoder
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.models import Models
 from specmtp.ledger.rows import Json
@@ -87,7 +87,7 @@ def positions(
     yardstick = decoders[YARDSTICK]
     (uncertain,) = uncertain_contexts(yardstick.target, yardstick.sampler, contexts[1:], 1)
     for method in dict.fromkeys(arm.method for arm in checks.sampling if arm.method != PLAIN):
-        arms = [a for a in checks.sampling if a.method == method and a.rule == TOKEN and not a.uncached]
+        arms = [a for a in checks.sampling if a.method == method and a.is_usual and not a.uncached]
         if not arms:
             continue
         arm = max(arms, key=lambda a: (checks.sampling[a].draws, -a.gamma))

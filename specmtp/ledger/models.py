@@ -227,6 +227,7 @@ def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -
         "sha256": checkpoint.sha256,
         "vocabulary": checkpoint.vocabulary.digest,
         "parameters": parameters,
+        "weight_bytes": parameters * checkpoint.net.gpt.lm_head.weight.itemsize,
         "config": asdict(checkpoint.net.gpt.config),
         **_training_json(checkpoint.metrics, checkpoint.step, loss),
     }

@@ -25,7 +25,7 @@ Group = tuple[str, str, int]
 
 def planned(arm: Arm) -> bool:
     """Whether an arm takes part: with a cache, sampled as the bench samples, with the usual accept rule."""
-    return not (arm.uncached or arm.greedy) and arm.rule == TOKEN
+    return arm.is_usual and not (arm.uncached or arm.greedy)
 
 
 @torch.inference_mode()

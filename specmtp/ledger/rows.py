@@ -41,7 +41,7 @@ def make_rows(
     num_tokens: int,
     sampler: Sampler,
     common: Json,
-    compile_seconds: Mapping[Arm, tuple[float, bool | None]],
+    own: Mapping[Arm, Json],
 ) -> list[Json]:
     """One row an arm, in the order of the arms.
 
@@ -53,7 +53,7 @@ def make_rows(
         num_tokens: the budget of a generation.
         sampler: what was sampled with.
         common: columns that are the same for all rows (device, dtype, threads, …).
-        compile_seconds: of arms that are compiled, what compiling took, or reading the graph from the cache, and which.
+        own: further columns of every arm.
     """
     rows = []
     for arm, result in measured.items():
@@ -107,8 +107,7 @@ def make_rows(
                 "seconds": {**asdict(spread), "samples": seconds},
                 "seconds_interval": _ends(median_interval(seconds)),
                 "prefill_seconds": Spread.of([s.prefill_seconds for s in result.samples]).median,
-                "compile_seconds": compile_seconds.get(arm, (None, None))[0],
-                "compile_from_cache": compile_seconds.get(arm, (None, None))[1],
+                **own[arm],
                 "ms_per_token": 1000 * spread.median / (num_tokens * arm.batch),
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta if arm.by_place else None,

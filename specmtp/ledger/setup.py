@@ -68,7 +68,7 @@ class Settings:
         """Arms whose rounds' parts are measured: with a cache and the usual accept rule; of graphs, which take
         compiling, on demand.
         """
-        usual = [arm for arm in arms if not arm.uncached and arm.rule == TOKEN]
+        usual = [arm for arm in arms if arm.is_usual and not arm.uncached]
         return [arm for arm in usual if arm.backend not in GRAPHS or self.profile]
 
     def json(self) -> Json:
