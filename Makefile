@@ -1,5 +1,6 @@
 # make demo       a fresh machine to the ledger
-# make ledger     the reference experiment in full: draft, target, control, ledger; goes on where it was stopped
+# make ledger     all ledgers of the README; goes on where it was stopped:
+#                 reference (draft, target, control), drafters (and accept rules), lambda-depth (of MTP)
 # make test       ruff, mypy and pytest, from a bare machine
 # make check      the same checks, without the install
 # make gpu-check  on a CUDA host, in at most eight minutes: GPU tests, reference training, ledger; installs nothing
@@ -10,9 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 REFERENCE := --config configs/reference.yaml --ckpt_path last
-RESULTS ?= results/reference_cpu
+TARGET := runs/reference_main/checkpoints/last.ckpt
+RESULTS ?= results
+MACHINE ?= cpu
 
-.PHONY: demo ledger pretrained test check lint gpu-check clean
+.PHONY: demo ledger reference drafters lambda-depth pretrained test check lint gpu-check clean
 
 demo: $(VENV)/.locked
 	$(BIN)/python train.py --config configs/quick_draft.yaml --ckpt_path last
@@ -20,17 +23,46 @@ demo: $(VENV)/.locked
 	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft --backends eager,compile --graph-gammas 1 \
 		--draws 20000
 
-ledger: $(VENV)/.locked
-	@echo "On two CPU cores some hours. Ctrl-C and 'make ledger' again go on."
+ledger: reference drafters lambda-depth
+
+reference: $(VENV)/.locked
+	@echo "The reference experiment. On two CPU cores some hours; Ctrl-C and the same again go on."
 	$(BIN)/python train.py --config configs/draft.yaml $(REFERENCE) --run_name reference_draft --trainer.max_steps 3000
 	$(BIN)/python train.py --config configs/main.yaml $(REFERENCE) --run_name reference_main --trainer.max_steps 5000
 	$(BIN)/python train.py --config configs/control.yaml $(REFERENCE) --run_name reference_control --trainer.max_steps 5000
-	$(BIN)/python bench.py --target runs/reference_main/checkpoints/last.ckpt \
-		--draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,uncached,greedy --backends eager,compile --profile --repeats 15 \
-		--output $(RESULTS)/ledger.json
-	$(BIN)/python -m specmtp.report.results $(RESULTS) \
+	$(BIN)/python bench.py --target $(TARGET) --draft runs/reference_draft/checkpoints/last.ckpt \
+		--arms draft,mtp,uncached,greedy --backends eager,compile --profile --repeats 5 \
+		--output $(RESULTS)/reference_$(MACHINE)/ledger.json
+	$(BIN)/python -m specmtp.report.results $(RESULTS)/reference_$(MACHINE) \
 		"[runs/reference_main,runs/reference_draft,runs/reference_control]"
-	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/ledger.json --table figures
+	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/reference_$(MACHINE)/ledger.json --table figures
+
+drafters: $(VENV)/.locked
+	@echo "Drafters trained to be accepted by the reference target, and the accept rules."
+	$(BIN)/python train.py --config configs/draft.yaml --config configs/distill.yaml --model.target $(TARGET) \
+		--ckpt_path last --run_name reference_distilled --trainer.max_steps 2000
+	$(BIN)/python train.py --config configs/mtp_heads.yaml --model.target $(TARGET) \
+		--ckpt_path last --run_name reference_heads
+	$(BIN)/python bench.py --target $(TARGET) --draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,ngram \
+		--drafter distilled=runs/reference_distilled/checkpoints/last.ckpt \
+		--drafter unrolled=runs/reference_heads/checkpoints/last.ckpt --rules block,exact_match,typical \
+		--gammas 1,2,4,8 --backends eager,compile --graph-gammas 1,2 --draws 100000 --repeats 5 \
+		--output $(RESULTS)/drafters_$(MACHINE)/ledger.json
+	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/drafters_$(MACHINE)/ledger.json --table drafters
+
+lambda-depth: $(VENV)/.locked
+	@echo "20 short runs: weight and depth of MTP, two seeds; Ctrl-C and the same again go on."
+	@for seed in 1 2; do \
+		$(BIN)/python train.py --config configs/control.yaml --config configs/lambda_depth.yaml --ckpt_path last \
+			--seed_everything $$seed --run_name weight_0_depth_0_seed_$$seed || exit; \
+		for weight in 0.1 0.3 1; do for depth in 1 2 4; do \
+			$(BIN)/python train.py --config configs/main.yaml --config configs/lambda_depth.yaml --ckpt_path last \
+				--model.mtp_weight $$weight --model.mtp_depth $$depth --seed_everything $$seed \
+				--run_name weight_$${weight}_depth_$${depth}_seed_$$seed || exit; \
+		done; done; \
+	done
+	$(BIN)/python -m specmtp.report.lambda_depth $(RESULTS)/lambda_depth_$(MACHINE) \
+		"[$$(echo runs/weight_* | tr ' ' ,)]"
 
 pretrained: $(VENV)/.locked
 	$(BIN)/python -m specmtp.pretrained runs/reference_main runs/reference_draft --control runs/reference_control

@@ -1,6 +1,13 @@
 """When to decode during validation, and what to log; no maths of their own."""
 
-from callbacks.acceptance import MTPAcceptance, SampleTrace, SpeculativeAcceptance
+from callbacks.acceptance import MTPAcceptance, NGramAcceptance, SampleTrace, SpeculativeAcceptance
 from callbacks.run_record import MetricsFile, Throughput
 
-__all__ = ["MTPAcceptance", "MetricsFile", "SampleTrace", "SpeculativeAcceptance", "Throughput"]
+__all__ = [
+    "MTPAcceptance",
+    "MetricsFile",
+    "NGramAcceptance",
+    "SampleTrace",
+    "SpeculativeAcceptance",
+    "Throughput",
+]

@@ -23,6 +23,7 @@ from specmtp.decoding.drafters import Drafter, DraftModel
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
 from specmtp.decoding.mtp_drafter import MTPDrafter
+from specmtp.decoding.ngram import NGramDrafter
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, Counts, Trace
 from specmtp.nn.gpt import GPT
@@ -105,7 +106,7 @@ class DecodingCallback(Callback, ABC):
         logged = {f"decode/{arm}/{name}": v for name, v in values.items() if v is not None}
         logged |= {f"counts/{arm}/{name}": float(getattr(counts, name)) for name in ("rounds", "examined", "accepted")}
         pl_module.log_dict(logged, rank_zero_only=True)
-        if drafter.gamma == self.gammas[0]:
+        if drafter.gamma == self.gammas[0] and isinstance(drafter, DraftModel | MTPDrafter):
             self._log_ladder(trainer, pl_module, drafter, trace, counts)
 
     def _log_ladder(self, trainer: Trainer, module: Any, drafter: Drafter, trace: Trace, counts: Counts) -> None:
@@ -226,6 +227,13 @@ class MTPAcceptance(DecodingCallback):
 
     def drafter(self, trainer: Trainer, module: Any, gamma: int) -> Drafter | None:
         return MTPDrafter(module.net, gamma) if module.net.mtp.depth else None
+
+
+class NGramAcceptance(MTPAcceptance):
+    """Decodes with prompt lookup, which is trained by nothing: what every trained drafter must beat."""
+
+    def drafter(self, trainer: Trainer, module: Any, gamma: int) -> Drafter | None:
+        return NGramDrafter(module.net.gpt.config.vocab_size, gamma)
 
 
 class SampleTrace(MTPAcceptance):

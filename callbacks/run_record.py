@@ -86,6 +86,7 @@ class MetricsFile(Callback):
             "seconds": round(self._seconds, 3),
             "parameters": module.net.num_parameters(),
             "mtp_weight": module.mtp_weight,
+            "mtp_depth": module.net.mtp.depth,
             "seed": module.seed,
             "corpus": {"name": data.corpus.name, "origin": data.corpus.origin, "sha256": data.corpus.sha256},
             "val_fraction": data.val_fraction,

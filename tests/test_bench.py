@@ -463,8 +463,11 @@ def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(tmp_path: Path
         "parameters": {"gpt": 100, "mtp": 10}, "corpus": {"name": "x", "sha256": "0" * 64},
         "curve": [{"step": 7, "val/loss_main": 1.5, "val/loss_mtp1": 1.6}],
     }  # fmt: skip
-    control = {**record, "mtp_weight": 0.0, "curve": [{"step": 7, "val/loss_main": 1.75}]}
-    for name, content in (("main", record), ("a_control", control), ("shorter", {**control, "max_steps": 6})):
+    alone = {"parameters": {"gpt": 100, "mtp": 0}, "curve": [{"step": 7, "val/loss_main": 1.75}]}
+    control = {**record, "mtp_weight": 0.0, **alone}
+    heads = {**record, "mtp_weight": 0.0}  # MTP modules trained later, on a frozen target
+    found = {"main": record, "a_control": control, "shorter": {**control, "max_steps": 6}, "heads": heads}
+    for name, content in found.items():
         (tmp_path / "runs" / name).mkdir(exist_ok=True)
         (tmp_path / "runs" / name / "metrics.json").write_text(json.dumps(content))
     _, ledger = run_bench(tmp_path, "--arms", "mtp", "--gammas", "1")

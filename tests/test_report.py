@@ -10,6 +10,7 @@ from training_run import fit
 
 from callbacks import MetricsFile
 from specmtp.report.curves import draw_curves, draw_ladder
+from specmtp.report.lambda_depth import collect as collect_lambda_depth
 from specmtp.report.markdown import TABLES, print_table
 from specmtp.report.reference import figures
 from specmtp.report.results import collect
@@ -84,6 +85,7 @@ def test_runs_leave_metrics_scalars_and_a_picture(tmp_path: Path) -> None:
 def test_curves_are_drawn(tmp_path: Path) -> None:
     points = [
         {"step": s, "decode/mtp_g1/acceptance_rate": 0.5, "decode/draft_g4/acceptance_rate": 0.4, "val/loss_main": 2.0}
+        | {"val/loss_kl": 0.1, "val/loss_log_alpha_mtp2": 0.1}
         for s in (10, 20)
     ]
     (tmp_path / "metrics.json").write_text(json.dumps({"curve": points}))
@@ -113,6 +115,26 @@ def test_seeds_of_one_length_are_summed_up(tmp_path: Path, capsys: pytest.Captur
     assert [s["seed"] for s in summary["seeds"]] == [1, 2] and summary["device_name"] and "/x" not in str(summary)
     with pytest.raises(ValueError, match="runs of one length are wanted, got 10, 20 steps"):
         collect_seeds(str(tmp_path / "out"), runs)
+
+
+def test_weights_and_depths_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = []
+    for i, (seed, weight, depth, loss) in enumerate([(1, 0, 0, 1.5), (1, 0.3, 2, 1.6), (2, 0.3, 2, 1.8)]):
+        final = {"val/loss_main": loss}
+        final |= {f"decode/mtp_g{g}/tokens_per_target_forward": 1 + 0.1 * g + seed for g in (1, 2, 4)} if depth else {}
+        metrics = {
+            "seed": seed, "step": 600, "final": final, "mtp_weight": weight, "mtp_depth": depth, "seconds": 5.0,
+            "parameters": {"mtp": 1000 * depth}, "corpus": {"name": "c", "origin": "/x"},
+        }  # fmt: skip
+        runs.append(str(tmp_path / f"run{i}"))
+        (tmp_path / f"run{i}").mkdir()
+        (tmp_path / f"run{i}" / "metrics.json").write_text(json.dumps(metrics))
+    collect_lambda_depth(str(tmp_path / "out"), runs)
+    out = capsys.readouterr().out
+    assert "| 0 | 0 | 1 | 1.500 | 1 | 1 | 1 | 0 | 5 |" in out
+    assert "| 0.3 | 2 | 2 | 1.700 ± 0.141 | 2.60 | 2.70 | 2.90 | 2,000 | 5 |" in out
+    assert (tmp_path / "out" / "lambda_depth.png").read_bytes().startswith(b"\x89PNG")
+    assert "/x" not in (tmp_path / "out" / "lambda_depth.json").read_text("utf-8")
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:

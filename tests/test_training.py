@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from training_run import a_module, fit, scalars, text_file, weights
 
-from callbacks import MetricsFile, MTPAcceptance, SampleTrace, SpeculativeAcceptance
+from callbacks import MetricsFile, MTPAcceptance, NGramAcceptance, SampleTrace, SpeculativeAcceptance
 from callbacks.acceptance import marked_text
 from callbacks.decoding_mode import decoding_mode
 from callbacks.keep_last import KeepLast, RunCheckpoint
@@ -71,7 +71,12 @@ def a_draft(folder: Path) -> Path:
 
 def decoding_callbacks(**changes: int) -> list[Callback]:
     few = {"num_prompts": 2, "num_rounds": 3, **changes}
-    return [SpeculativeAcceptance([1, 2], **few), MTPAcceptance([1, 3], **few), SampleTrace(num_rounds=4)]  # type: ignore[arg-type]
+    return [
+        SpeculativeAcceptance([1, 2], **few),  # type: ignore[arg-type]
+        MTPAcceptance([1, 3], **few),  # type: ignore[arg-type]
+        NGramAcceptance([2], **few),  # type: ignore[arg-type]
+        SampleTrace(num_rounds=4),
+    ]
 
 
 def test_training_cannot_notice_the_callbacks(tmp_path: Path) -> None:

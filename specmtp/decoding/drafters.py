@@ -54,32 +54,38 @@ class Drafter(Protocol):
         ...
 
 
-class NoDrafter:
+class Stateless:
+    """What drafters share that keep nothing between rounds: they propose, from the tokens alone."""
+
+    lookahead = 0
+    max_tokens: int | None = None
+
+    def begin(self, batch: int, device: torch.device, dtype: torch.dtype) -> Any:
+        return None
+
+    def prefill(self, drafter_state: Any, start_B: Tensor, ids_BT: Tensor, h_BTD: Tensor) -> None:
+        pass
+
+    def observe(self, drafter_state: Any, start_B: Tensor, h_BTD: Tensor) -> None:
+        pass
+
+    def expand(self, drafter_state: Any, batch: int) -> Any:
+        return None
+
+
+class NoDrafter(Stateless):
     """Plain decoding: nothing drafted, one token a round."""
 
-    name, gamma, lookahead = "plain", 0, 0
-    max_tokens: int | None = None
+    name, gamma = "plain", 0
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
-
-    def begin(self, batch: int, device: torch.device, dtype: torch.dtype) -> None:
-        return None
-
-    def prefill(self, drafter_state: None, start_B: Tensor, ids_BT: Tensor, h_BTD: Tensor) -> None:
-        pass
 
     def propose(self, state: State, sampler: Sampler, draft_v_BG: Tensor) -> Proposal:
         none_BG = state.length_B.new_empty(len(state.length_B), 0)
         return Proposal(
             none_BG, draft_v_BG.new_empty(*none_BG.shape, self.vocab_size), torch.zeros_like(state.length_B)
         )
-
-    def observe(self, drafter_state: None, start_B: Tensor, h_BTD: Tensor) -> None:
-        pass
-
-    def expand(self, drafter_state: None, batch: int) -> None:
-        return None
 
 
 class DraftModel:

@@ -182,7 +182,8 @@ def find_control(target: Checkpoint) -> Path | None:
     for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True) if own.get("mtp_weight") else []:
         other = read_metrics(file)
         alike = _fingerprint(own) == _fingerprint(other)
-        if alike and other.get("role") == "target" and other.get("mtp_weight") == 0:
+        without = other.get("role") == "target" and not (other.get("parameters") or {}).get("mtp")
+        if alike and without:
             return file.parent
     return None
 

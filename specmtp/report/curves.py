@@ -1,6 +1,7 @@
 """Training steps as pictures: python -m specmtp.report.curves draw_curves runs/main; draw_ladder for the ladder."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from jsonargparse import auto_cli
 
 from specmtp.analysis.ladder import RUNGS
 from specmtp.errors import one_line_errors
+from specmtp.ledger.arms import method_name
 
-COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "main": "black"}
+COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "ngram": "tab:green", "main": "black"}
 STYLES = ("-", "--", ":", "-.")
 """By gamma, from the smallest."""
 
@@ -32,12 +34,12 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
     for arm in arms:
         method, gamma = _method_and_gamma(arm)
         gammas = sorted(g for m, g in map(_method_and_gamma, arms) if m == method)
-        look = {"color": COLOURS.get(method), "label": f"{'MTP' if method == 'mtp' else method} γ={gamma}"}
+        look = {"color": COLOURS.get(method), "label": f"{method_name(method)} γ={gamma}"}
         line = STYLES[gammas.index(gamma) % len(STYLES)]
         axes[0].plot(*_points(curve, f"decode/{arm}/alpha_minpq"), line, **look)
         axes[0].plot(*_points(curve, f"decode/{arm}/acceptance_rate"), ".", ms=5, color=look["color"])
         axes[1].plot(*_points(curve, f"decode/{arm}/tokens_per_target_forward"), line, marker=".", ms=5, **look)
-    for tag in sorted(tag for tag in tags if tag.startswith("val/loss_")):
+    for tag in sorted(tag for tag in tags if re.fullmatch(r"val/loss_(main|mtp\d+)", tag)):
         name = tag.removeprefix("val/loss_")
         colour = COLOURS["mtp" if name.startswith("mtp") else name]
         axes[2].plot(*_points(curve, tag), marker=".", ms=5, color=colour, label=name)
@@ -71,7 +73,7 @@ def draw_ladder(run: str, output: str = "ladder.png") -> None:
     figure, axes = plt.subplots(1, len(RUNGS), figsize=(3.1 * len(RUNGS), 3.4), layout="constrained")
     for axis, (rung, name) in zip(axes, RUNGS.items(), strict=True):
         for drafter in drafters:
-            label = "MTP" if drafter == "mtp" else drafter
+            label = method_name(drafter)
             axis.plot(*_points(curve, f"ladder/{drafter}/{rung}"), marker=".", color=COLOURS.get(drafter), label=label)
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("optimiser steps")

@@ -10,6 +10,7 @@ from specmtp.ledger.arms import method_name
 from specmtp.ledger.rows import HEADERS, and_others, cells
 from specmtp.report.batches import batch_table
 from specmtp.report.costs import profile_table
+from specmtp.report.drafters import drafters_table, rules_table
 from specmtp.report.files import read_ledger
 from specmtp.report.reference import comparison_table, figures_table
 
@@ -57,8 +58,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "temperature": temperature_table,
     "profile": profile_table,
     "batches": batch_table,
+    "drafters": drafters_table,
+    "rules": rules_table,
 }
-Table = Literal["rows", "figures", "comparison", "temperature", "profile", "batches"]
+Table = Literal["rows", "figures", "comparison", "temperature", "profile", "batches", "drafters", "rules"]
 
 
 def print_table(ledger: str, table: Table = "rows") -> None:
@@ -67,7 +70,8 @@ def print_table(ledger: str, table: Table = "rows") -> None:
     Args:
         ledger: a ledger.json.
         table: the rows; the figures of the reference experiment to reproduce; its rows beside these; acceptance
-            against temperature; where the time of a round goes; speed-up by batch.
+            against temperature; where the time of a round goes; speed-up by batch; drafters and accept rules side by
+            side.
 
     Raises:
         ValueError: there is no such file, or it is no ledger.

@@ -1,6 +1,6 @@
 """A ledger as pictures, PNG and SVG beside it: python -m specmtp.report.plots ledger.json"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from specmtp.analysis.waterfall import NAMES
+from specmtp.decoding.rules import RULES, TOKEN
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
 from specmtp.report.batches import batch_rows
@@ -21,6 +22,9 @@ from specmtp.report.files import read_ledger
 
 Json = dict[str, Any]
 COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "ngram": "tab:green", "plain": "black"}
+MORE_COLOURS = ("tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive", "tab:cyan")
+"""Of drafters with names of their own."""
+MARKERS = {"token": "o", "block": "s", "exact_match": "^", "typical": "D"}
 TERMS = {
     "theory": "tab:green", "positions": "tab:olive", "verify": "tab:blue", "drafting": "tab:orange",
     "accept": "tab:purple", "host": "tab:brown", "unexplained": "tab:red",
@@ -63,8 +67,9 @@ def speedup_by_gamma(ledger: Json) -> Figure | None:
     if not by_method:
         return None
     figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    colours = _colours(by_method)
     for method, rows in by_method.items():
-        gammas, name, colour = [row["gamma"] for row in rows], method_name(method), COLOURS.get(method)
+        gammas, name, colour = [row["gamma"] for row in rows], method_name(method), colours[method]
         values = [row["speedup"]["median"] for row in rows]
         axis.errorbar(gammas, values, _errors(rows), fmt="o-", capsize=3, color=colour, label=f"{name}, measured")
         axis.plot(gammas, [row["theory_speedup"] for row in rows], ":", color=colour, label=f"{name}, theory")
@@ -81,10 +86,11 @@ def acceptance_by_position(ledger: Json) -> Figure | None:
     if not by_method:
         return None
     figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    colours = _colours(by_method)
     for method, rows in by_method.items():
         row = max(rows, key=lambda row: row["gamma"])
         places = [i for i, rate in enumerate(row["acceptance_at"]) if rate is not None]
-        rates, colour = [row["acceptance_at"][i] for i in places], COLOURS.get(method)
+        rates, colour = [row["acceptance_at"][i] for i in places], colours[method]
         axis.plot([i + 1 for i in places], rates, "o-", color=colour, label=f"{method_name(method)} γ={row['gamma']}")
         axis.axhline(row["alpha"], ls=":", color=colour, label=f"its α, as eq. (1) takes it: {row['alpha']:.3f}")
     axis.set(xlabel="draft", ylabel="accepted / examined", ylim=(0, 1), title=_where(ledger, by_method))
@@ -127,12 +133,13 @@ def speedup_by_batch(ledger: Json) -> Figure | None:
     if not by_arm or max(map(len, by_arm.values())) < 2:
         return None
     figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    colours = _colours(method for method, _ in by_arm)
     for (method, gamma), by_batch in by_arm.items():
         rows = [by_batch[batch] for batch in sorted(by_batch)]
         shade = 0.35 + 0.65 * gamma / max(g for m, g in by_arm if m == method)
         axis.errorbar(
             [row["batch"] for row in rows], [row["speedup"]["median"] for row in rows], _errors(rows), fmt="o-",
-            capsize=3, color=COLOURS.get(method), alpha=shade, label=f"{method_name(method)} γ={gamma}",
+            capsize=3, color=colours[method], alpha=shade, label=f"{method_name(method)} γ={gamma}",
         )  # fmt: skip
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:.0f}")
@@ -143,11 +150,43 @@ def speedup_by_batch(ledger: Json) -> Figure | None:
     return figure
 
 
+def speed_and_distortion(ledger: Json) -> Figure | None:
+    """Tokens a target forward against the total variation of the next two symbols, by accept rule."""
+    checks = [c for c in ledger["checks"]["joint"] if c["method"] != "plain" and c["backend"] != "uncached"]
+    if len({c.get("rule", TOKEN) for c in checks}) < 2:
+        return None
+    rows = {(r["method"], r["gamma"], r["backend"], r["rule"]): r for r in ledger["rows"] if r["temperature"] > 0}
+    by_row: dict[tuple[Any, ...], list[Json]] = {}
+    for check in checks:
+        by_row.setdefault((check["method"], check["gamma"], check["backend"], check["rule"]), []).append(check)
+    colours, seen = _colours({key[0] for key in by_row}), set[str]()
+    figure, axis = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
+    for (method, gamma, backend, rule), found in by_row.items():
+        row = rows.get((method, gamma, backend, rule))
+        if row is None or backend != ledger["rows"][0]["backend"] or gamma < 2:
+            continue
+        at = sum(c["tv"] for c in found) / len(found), row["tokens_per_target_forward"]
+        name = f"{method_name(method)}, {RULES[rule].title}"
+        filled, label = None if row["lossless"] else "none", None if name in seen else name
+        axis.plot(*at, MARKERS[rule], color=colours[method], mfc=filled, ms=7, label=label)
+        axis.annotate(f" {gamma}", at, fontsize=7)
+        seen.add(name)
+    limit = sum(c["tv_limit"] for c in checks) / len(checks)
+    axis.axvline(limit, color="grey", lw=1, ls="--")
+    axis.text(limit, axis.get_ylim()[1], " what as many direct\n draws stay under", va="top", fontsize=8, color="grey")
+    axis.set(xlabel="total variation of the next two symbols", ylabel="tokens a target forward")
+    axis.set_title(f"speed and distortion; numbers are γ; {ledger['provenance']['device_name']}", fontsize=11)
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
 PICTURES: dict[str, Callable[[Json], Figure | None]] = {
     "speedup": speedup_by_gamma,
     "acceptance": acceptance_by_position,
     "waterfall": waterfall,
     "batch": speedup_by_batch,
+    "distortion": speed_and_distortion,
 }
 
 
@@ -158,6 +197,12 @@ def _rows_by_method(ledger: Json, plain: bool = False) -> dict[str, list[Json]]:
         if plain or method != "plain":
             found.setdefault(method, []).append(by_batch[min(by_batch)])
     return found
+
+
+def _colours(methods: Iterable[str]) -> dict[str, str]:
+    """A colour for every drafter."""
+    others = sorted(set(methods) - set(COLOURS))
+    return COLOURS | {name: MORE_COLOURS[i % len(MORE_COLOURS)] for i, name in enumerate(others)}
 
 
 def _errors(rows: list[Json]) -> tuple[list[float], list[float]]:

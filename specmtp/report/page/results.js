@@ -78,13 +78,43 @@ function resultsStep(box) {
     };
     drawBatches();
   }
-  box.append(checksCard(), provenanceCard());
+  box.append(...rulesCard(), ...draftersCard(), checksCard(), provenanceCard());
   return () => drawBatches();
+}
+
+const RULE = { token: "token by token", block: "block verification", exact_match: "exact match", typical: "typical (lossy)" };
+const plainTable = (id, head, lines) => el("div", { class: "scroll" }, el("table", { class: "plain", id }, el("thead", {}, el("tr", {}, head.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, lines.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))));
+
+/** What other accept rules keep of the same drafts; nothing where the run had but one. */
+function rulesCard() {
+  const gains = ledger.rules || [];
+  if (!gains.length) return [];
+  const names = [...new Set(gains.map((g) => g.rule))], arms = [...new Map(gains.map((g) => [`${g.method} ${g.gamma}`, g])).values()];
+  const cell = (arm, rule) => {
+    const g = gains.find((x) => x.method === arm.method && x.gamma === arm.gamma && x.rule === rule);
+    return g ? number(g.tokens_per_target_forward, 3) + (rule === "token" ? "" : `, ${g.gain > 0 ? "+" : ""}${withInterval(g.gain, ...g.gain_interval, 3)}`) : "–";
+  };
+  return [el("div", { class: "card" }, el("h3", {}, "Other accept rules"),
+    paragraph("{tokens / forward} at the same states, with the same drafts and noise, and what a rule gains over token by token with its 95 % interval. All rules but the typical one keep the {law}; that one keeps more and changes it."),
+    plainTable("rules", ["drafter", ...names.map((rule) => RULE[rule] || rule)], arms.map((arm) => [`${METHOD[arm.method]} γ=${arm.gamma}`, ...names.map((rule) => cell(arm, rule))])))];
+}
+
+/** What every drafter takes and gives; nothing where there is none. */
+function draftersCard() {
+  const models = { ...ledger.models, ...(ledger.models.named || {}) };
+  const lines = methods.map((method) => {
+    const own = rows.filter((r) => r.method === method && besideBaseline(r)), model = models[method];
+    const most = own.reduce((a, b) => (b.tokens_per_target_forward > a.tokens_per_target_forward ? b : a), own[0]);
+    const fastest = own.filter((r) => r.speedup).sort((a, b) => b.speedup.median - a.speedup.median)[0];
+    return [METHOD[method], model ? count(model.parameters) : "0", model ? count(model.step) : "–", model ? count(model.train_seconds) : "–",
+      most ? `${number(most.tokens_per_target_forward, 2)} (γ=${most.gamma})` : "–", fastest ? `γ=${fastest.gamma}, ${speedupText(fastest)}` : "–"];
+  });
+  return lines.length ? [el("div", { class: "card" }, el("h3", {}, "The drafters"), plainTable("drafters", ["drafter", "own parameters", "steps trained", "seconds trained", "most tokens / forward", "fastest row"], lines))] : [];
 }
 
 function checksCard() {
   const { checks } = ledger, ok = (passed) => el("span", { class: passed ? "passed" : "failed" }, passed ? "✓ passed" : "✗ failed");
-  const name = (c) => `${METHOD[c.method]}${c.gamma ? ` γ=${c.gamma}` : ""}, ${BACKEND[c.backend] || c.backend}`;
+  const name = (c) => `${METHOD[c.method]}${c.gamma ? ` γ=${c.gamma}` : ""}${(c.rule || "token") === "token" ? "" : `, ${RULE[c.rule] || c.rule}`}, ${BACKEND[c.backend] || c.backend}`;
   const group = (title, list, headers, cells) => list.length ? el("details", {}, el("summary", {}, `${title}: ${list.filter((c) => c.passed).length} of ${plural(list.length, "comparison")} `, ok(list.every((c) => c.passed))),
     el("div", { class: "scroll" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ["arm", ...headers].map((h) => el("th", {}, h)))), el("tbody", {}, list.map((c) => el("tr", {}, el("td", {}, name(c)), cells(c).map((v) => el("td", {}, v)), el("td", {}, ok(c.passed)))))))) : null;
   const effect = checks.mtp_effect;
