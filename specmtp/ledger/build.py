@@ -40,6 +40,8 @@ from specmtp.ledger.timing import cpu_threads
 
 SCHEMA_VERSION = 1
 SAMPLE_TOKENS = 240
+RULE_ROUNDS = 20_480
+"""Rounds in which accept rules are compared, at most."""
 LOW_PRECISION_CAUSAL_LIMIT = 0.1
 """In bf16 other shapes take other kernels; a logit moves by roundings, never by what stands behind it."""
 
@@ -96,7 +98,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         settings.threads,
         progress,
     )
-    rounds = max(settings.draws // 10, 1)
+    rounds = max(min(settings.draws // 2, RULE_ROUNDS), 1)
     gains = rule_gains(
         arms, settings.rules, target, drafters, settings.sampler, contexts, rounds, settings.seed, progress
     )
