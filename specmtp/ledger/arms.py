@@ -140,9 +140,8 @@ def choose_arms(
         for arm in arms
         if backend not in GRAPHS or wanted is None or arm.gamma in wanted
     ]
-    ruled = [
-        replace(arm, rule=rule) for rule in rules for arm in cached if rule != TOKEN and arm.gamma > 1 == arm.batch
-    ]
+    several = [arm for arm in cached if arm.gamma > 1 and arm.batch == 1]
+    ruled = [replace(arm, rule=rule) for rule in rules if rule != TOKEN for arm in several]
     usual = [arm for arm in arms if arm.method in (PLAIN, *USUAL_METHODS)]
     uncached_twins = [replace(arm, backend=UNCACHED) for arm in usual if uncached]
     return cached + ruled + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
