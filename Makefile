@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 
 REFERENCE := --config configs/reference.yaml --ckpt_path last
 TARGET := runs/reference_main/checkpoints/last.ckpt
+DRAFTERS := --target $(TARGET) --draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,ngram \
+	--drafter distilled=runs/reference_distilled/checkpoints/last.ckpt \
+	--drafter unrolled=runs/reference_heads/checkpoints/last.ckpt
 RESULTS ?= results
 MACHINE ?= cpu
 
@@ -43,12 +46,12 @@ drafters: $(VENV)/.locked
 		--ckpt_path last --run_name reference_distilled --trainer.max_steps 2000
 	$(BIN)/python train.py --config configs/mtp_heads.yaml --model.target $(TARGET) \
 		--ckpt_path last --run_name reference_heads
-	$(BIN)/python bench.py --target $(TARGET) --draft runs/reference_draft/checkpoints/last.ckpt --arms draft,mtp,ngram \
-		--drafter distilled=runs/reference_distilled/checkpoints/last.ckpt \
-		--drafter unrolled=runs/reference_heads/checkpoints/last.ckpt --rules block,exact_match,typical \
-		--gammas 1,2,4,8 --backends eager,compile --graph-gammas 1,2 --draws 100000 --repeats 5 \
-		--output $(RESULTS)/drafters_$(MACHINE)/ledger.json
+	$(BIN)/python bench.py $(DRAFTERS) --rules block,exact_match --gammas 1,2,4 --backends compile --draws 40000 \
+		--repeats 7 --output $(RESULTS)/drafters_$(MACHINE)/ledger.json
+	$(BIN)/python bench.py $(DRAFTERS) --rules block,exact_match,typical --gammas 1,2,4,8 --draws 50000 --prompts 2 \
+		--output $(RESULTS)/rules_$(MACHINE)/ledger.json
 	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/drafters_$(MACHINE)/ledger.json --table drafters
+	$(BIN)/python -m specmtp.report.markdown $(RESULTS)/rules_$(MACHINE)/ledger.json --table rules
 
 lambda-depth: $(VENV)/.locked
 	@echo "20 short runs: weight and depth of MTP, two seeds; Ctrl-C and the same again go on."

@@ -320,6 +320,28 @@ def test_rows_are_the_ledgers_in_every_order(page: Page) -> None:
     assert "✓ passed" in page.text("#checks")
 
 
+def test_accept_rules_and_drafters_side_by_side(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    ledger = json.loads((ROOT / "results" / "rules_cpu" / "ledger.json").read_text("utf-8"))
+    page = Page(browser, ledger, tmp_path)
+    page.step(5)
+    lines = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in page.all("#rules tbody tr")]
+    gains = {(g["method"], g["gamma"], g["rule"]): g for g in ledger["rules"]}
+    assert len(lines) * 4 == len(gains)
+    block = gains["draft", 4, "block"]
+    low, high = block["gain_interval"]
+    line = next(line for line in lines if line[0] == "draft model γ=4")
+    assert line[2] == f"{block['tokens_per_target_forward']:.3f}, +{block['gain']:.3f} [{low:.3f}, {high:.3f}]"
+    drafters = {row.find_element(By.TAG_NAME, "td").text: row.text for row in page.all("#drafters tbody tr")}
+    assert list(drafters) == ["draft model", "MTP", "n-gram lookup", "distilled", "unrolled"]
+    assert f"{ledger['models']['named']['unrolled']['parameters']:,}" in drafters["unrolled"]
+    summary = next(s.text for s in page.all("#checks summary") if "Pairs" in s.text)
+    joint = ledger["checks"]["joint"]
+    exact = [c for c in joint if c["rule"] != "typical"]
+    assert f"{len(exact)} of {len(exact)} comparisons ✓ passed" in summary
+    assert f"beside {len(joint) - len(exact)} of a lossy rule" in summary
+    assert "✗ failed" not in page.text("#step-5") and page.complaints() == []
+
+
 def test_files_to_take_away(page: Page, browser: webdriver.Chrome) -> None:
     page.step(5)
     page.click("#save-json")
