@@ -1,5 +1,6 @@
 """Rounds as graphs without the compiler: places, tape, capture, profile and roofline, the round run op by op."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from specmtp.analysis.roofline import forward_work, round_work
 from specmtp.decoding import compiled
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.cudagraph import CudaGraphDecoder
+from specmtp.decoding.graphs import Compiled
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import noise_stream
 from specmtp.decoding.sampling import Sampler
@@ -136,3 +138,17 @@ def test_a_batch_that_does_not_fit_is_refused_with_one_that_does() -> None:
     check_fits([arm], SMALL, drafters, 4, memory=64 * row)
     with pytest.raises(ValueError, match=r"batch of 64 rows of draft γ=2.*up to --batches 10 would fit"):
         check_fits([arm], SMALL, drafters, 4, memory=10 * row + 5)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+def test_networks_of_one_shape_have_graphs_of_their_own() -> None:
+    """Both from the disk's cache, where such graphs look alike."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 64)
+    for _ in range(2):
+        for factor in (1.0, 3.0):
+            net = torch.nn.Linear(64, 64, bias=False).requires_grad_(False)
+            net.weight.copy_(factor * torch.eye(64))
+            with torch.inference_mode():
+                (found,) = Compiled(net.forward, x.device).bound(x)()
+            torch.testing.assert_close(found, factor * x)

@@ -1,5 +1,6 @@
 """Functions as one graph of fixed shapes, through torch.compile, and calls of it without the host's ceremony."""
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
@@ -82,7 +84,8 @@ class Compiled:
                 self._graph, self._attempts = None, self._attempts[1:]
 
     def _backend(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        return compile_fx(module, inputs, inner_compile=self._remembering)
+        with torch.compiler.config.patch(cache_key_tag=digest(module)):  # type: ignore[attr-defined]
+            return compile_fx(module, inputs, inner_compile=self._remembering)
 
     def _remembering(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **rest: Any) -> Any:
         """The compiled graph, remembering what it was last called with."""
@@ -95,6 +98,18 @@ class Compiled:
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
+
+
+def digest(module: nn.Module) -> str:
+    """Hash of a module's weights.
+
+    They are constants of its graph, packed where a template wants them so, but the compiler's cache on disk tells
+    graphs apart by their shapes: it would give one network's graph to another.
+    """
+    found = hashlib.sha256()
+    for weight in module.state_dict().values():
+        found.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def empty_call(device: torch.device) -> Callable[[], Any]:
