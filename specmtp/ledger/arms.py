@@ -109,6 +109,11 @@ def method_name(method: str) -> str:
     return METHOD_NAMES.get(method, method.replace("_", " "))
 
 
+def is_usual_row(row: Mapping[str, Any]) -> bool:
+    """Whether a ledger's row samples as its run does, with the usual accept rule (older ledgers name none)."""
+    return row.get("rule", TOKEN) == TOKEN and not row["id"].endswith("_greedy")
+
+
 YARDSTICK = Arm(PLAIN, 0)
 """Eager plain decoding, which greedy checks compare with."""
 

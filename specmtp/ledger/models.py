@@ -202,10 +202,10 @@ def models_json(models: Models) -> Json:
     size = target.net.num_parameters()
     return {
         "target": _model_json("target", target, size["gpt"], "main"),
-        "mtp": _model_json("mtp", target, size["mtp"], "mtp1") | _mtp_json(target) if size["mtp"] else None,
-        "draft": _model_json("draft", draft, draft.net.num_parameters()["gpt"], "main") if draft else None,
+        "mtp": _drafter_json(target) if size["mtp"] else None,
+        "draft": _drafter_json(draft) if draft else None,
         "control": _control_json(control, target.step) if control else None,
-        "named": {name: _named_json(checkpoint) for name, checkpoint in models.named.items()},
+        "named": {name: _drafter_json(checkpoint) for name, checkpoint in models.named.items()},
     }
 
 
@@ -234,8 +234,8 @@ def _model_json(role: str, checkpoint: Checkpoint, parameters: int, loss: str) -
     }
 
 
-def _named_json(checkpoint: Checkpoint) -> Json:
-    """A drafter under a name of its own."""
+def _drafter_json(checkpoint: Checkpoint) -> Json:
+    """A draft model, or the MTP modules of a target."""
     size = checkpoint.net.num_parameters()
     if checkpoint.role == "draft":
         return _model_json("draft", checkpoint, size["gpt"], "main")

@@ -9,7 +9,7 @@ from specmtp.analysis.planner import Plan, plan
 from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.trace import Counts
-from specmtp.ledger.arms import GRAPHS, PLAIN, TOKEN, Arm
+from specmtp.ledger.arms import GRAPHS, PLAIN, Arm, is_usual_row
 from specmtp.ledger.measure import Measured, time_arms
 from specmtp.ledger.timing import Clock
 
@@ -95,7 +95,7 @@ def planner_json(plans: Mapping[Group, Plan], rows: Sequence[Json]) -> list[Json
     ms = {
         (row["method"], row["backend"], row["batch"], row["gamma"]): row["ms_per_token"]
         for row in rows
-        if row["speedup"] and row["rule"] == TOKEN and not row["id"].endswith("_greedy")
+        if row["speedup"] and is_usual_row(row)
     }
     return [_plan_json(group, found, ms) for group, found in plans.items()]
 

@@ -8,7 +8,7 @@ import torch
 
 from specmtp.analysis.roofline import round_work
 from specmtp.decoding.loop import Decoder
-from specmtp.ledger.arms import GRAPHS, TOKEN, Drafters
+from specmtp.ledger.arms import GRAPHS, Drafters, is_usual_row
 from specmtp.ledger.parts import empty_round, prepared, verification
 from specmtp.ledger.timing import Clock, median_seconds
 from specmtp.nn.gpt import GPT
@@ -138,5 +138,4 @@ def profile_json(
 
 def is_profiled(row: Json) -> bool:
     """Whether a row is of a graph at batch 1, sampled: those v(n) is measured for."""
-    usual = row["batch"] == 1 and row.get("rule", TOKEN) == TOKEN and not row["id"].endswith("_greedy")
-    return usual and row["backend"] in GRAPHS
+    return is_usual_row(row) and row["batch"] == 1 and row["backend"] in GRAPHS

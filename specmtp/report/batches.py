@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from specmtp.ledger.arms import TOKEN
+from specmtp.ledger.arms import is_usual_row
 from specmtp.ledger.rows import speedup_text
 
 Json = dict[str, Any]
@@ -17,8 +17,7 @@ def batch_rows(ledger: Json) -> dict[tuple[str, int], dict[int, Json]]:
     found: dict[tuple[str, int], dict[int, Json]] = {}
     for row in rows:
         plain = by_id[row["speedup"]["baseline"]]
-        usual = row.get("rule", TOKEN) == TOKEN and row["temperature"] == ledger["rows"][0]["temperature"]
-        if usual and row["backend"] == plain["backend"]:
+        if is_usual_row(row) and row["backend"] == plain["backend"]:
             found.setdefault((row["method"], row["gamma"]), {})[row["batch"]] = row
     return found
 

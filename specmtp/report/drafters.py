@@ -3,7 +3,7 @@
 from typing import Any
 
 from specmtp.decoding.rules import RULES
-from specmtp.ledger.arms import PLAIN, method_name
+from specmtp.ledger.arms import PLAIN, is_usual_row, method_name
 from specmtp.ledger.rows import interval_text, number, speedup_text
 
 Json = dict[str, Any]
@@ -18,7 +18,8 @@ def drafters_table(ledger: Json) -> str:
         "| alpha_exact, validation / own text | most tokens / forward | fastest row |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    usual = [row for row in ledger["rows"] if _is_usual(row)]
+    cached = [row for row in ledger["rows"] if row["window_rule"] == "sliding" and row["batch"] == 1]
+    usual = [row for row in cached if is_usual_row(row)]
     plain = {row["backend"]: row["cache_bytes"] for row in usual if row["method"] == PLAIN}
     for method in dict.fromkeys(row["method"] for row in usual if row["method"] != PLAIN):
         rows = [row for row in usual if row["method"] == method]
@@ -66,11 +67,6 @@ def rules_table(ledger: Json) -> str:
 def _gain(gain: Json) -> str:
     low, high = gain["gain_interval"]
     return ("+" if gain["gain"] > 0 else "") + interval_text(gain["gain"], low, high)
-
-
-def _is_usual(row: Json) -> bool:
-    greedy = row["id"].endswith("_greedy")
-    return row["window_rule"] == "sliding" and row["rule"] == "token" and row["batch"] == 1 and not greedy
 
 
 def _or_dash(value: int | None) -> str:

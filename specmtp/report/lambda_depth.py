@@ -10,7 +10,7 @@ from jsonargparse import auto_cli
 from specmtp.errors import one_line_errors
 from specmtp.ledger.files import write_json
 from specmtp.ledger.provenance import processor
-from specmtp.pretrained import published_metrics
+from specmtp.pretrained import common_steps, published_metrics
 
 Json = dict[str, Any]
 GAMMAS = (1, 2, 4)
@@ -29,14 +29,12 @@ def collect(folder: str, runs: list[str]) -> None:
         ValueError: a run has no metrics.json, or was trained for another number of steps than the first.
     """
     found = [published_metrics(Path(run)) for run in runs]
-    steps = {metrics["step"] for metrics in found}
-    if len(steps) != 1:
-        raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, sorted(steps)))} steps")
+    steps = common_steps(found)
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     summary = {
         "device_name": processor(),
-        "steps": steps.pop(),
+        "steps": steps,
         "corpus": found[0]["corpus"],
         "runs": [_run_json(metrics) for metrics in found],
     }

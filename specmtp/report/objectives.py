@@ -10,7 +10,7 @@ from jsonargparse import auto_cli
 from specmtp.errors import one_line_errors
 from specmtp.ledger.files import write_json
 from specmtp.ledger.provenance import processor
-from specmtp.pretrained import published_metrics
+from specmtp.pretrained import common_steps, published_metrics
 
 Json = dict[str, Any]
 USUAL = "cross_entropy"
@@ -27,12 +27,10 @@ def collect(folder: str, runs: list[str]) -> None:
     Raises:
         ValueError: a run has no metrics.json, had no target, or was trained for another number of steps than the first.
     """
-    found = [_run_json(Path(run)) for run in runs]
-    steps = {run.pop("steps") for run in found}
-    if len(steps) != 1:
-        raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, sorted(steps)))} steps")
+    metrics = {Path(run): published_metrics(Path(run)) for run in runs}
+    steps, found = common_steps(metrics.values()), [_run_json(*pair) for pair in metrics.items()]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    summary = {"device_name": processor(), "steps": steps.pop(), "runs": found}
+    summary = {"device_name": processor(), "steps": steps, "runs": found}
     write_json(Path(folder) / "objectives.json", summary)
     print(objectives_table(summary))
 
@@ -61,8 +59,7 @@ def objectives_table(summary: Json) -> str:
     return "\n".join(lines)
 
 
-def _run_json(run: Path) -> Json:
-    metrics = published_metrics(run)
+def _run_json(run: Path, metrics: Json) -> Json:
     file = run / "hparams.yaml"
     settings = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else {}
     if settings.get("objective") not in NAMES:
@@ -70,7 +67,6 @@ def _run_json(run: Path) -> Json:
     return {
         "objective": settings["objective"],
         "seed": metrics["seed"],
-        "steps": metrics["step"],
         "alpha_exact": metrics["final"]["val/alpha_exact"],
         "val_loss": metrics["final"]["val/loss_main"],
         "seconds": metrics["seconds"],
