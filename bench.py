@@ -19,9 +19,9 @@ from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import BACKENDS, METHODS, PLAIN, TOKEN, UNCACHED
 from specmtp.ledger.build import build_ledger, build_plan, num_steps
+from specmtp.ledger.cells import and_others
 from specmtp.ledger.files import check_writable, write_json, write_text
 from specmtp.ledger.models import choose_models, usual_prompt
-from specmtp.ledger.rows import and_others
 from specmtp.ledger.setup import Settings
 from specmtp.ledger.table import show_plan, show_profile, show_sample, show_table
 from specmtp.pretrained import verified

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from itertools import islice
 from pathlib import Path
@@ -25,10 +26,11 @@ from specmtp.decoding.loop import Decoder
 from specmtp.decoding.rules import RULES
 from specmtp.ledger.arms import Arm, choose_arms
 from specmtp.ledger.build import build_ledger, num_steps
+from specmtp.ledger.cells import verdict_line
 from specmtp.ledger.closeup import MOST_SYMBOLS, position_json
 from specmtp.ledger.files import write_json
 from specmtp.ledger.measure import Measured, forward_seconds, time_arms
-from specmtp.ledger.rows import speedup_json, verdict_line
+from specmtp.ledger.rows import speedup_json
 from specmtp.ledger.timing import CudaClock, WallClock, interleave, median_seconds
 from specmtp.nn.mtp import MultiTokenGPT
 from specmtp.report.page import page_html
@@ -149,6 +151,12 @@ def test_arms_of_the_ledger() -> None:
         "mtp_g1", "mtp_g2", "mtp_g3", "mtp_g4",
     ]  # fmt: skip
     assert [a.id for a in choose_arms({"mtp": "mtp"}, [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
+
+
+def test_every_backend_of_the_schema_is_every_backend() -> None:
+    """A ledger of a CUDA host keeps it too."""
+    lists = re.findall(r'"backend": \{\s*"enum": \[([^\]]*)\]', SCHEMA.read_text("utf-8"))
+    assert len(lists) >= 7 and all({"compile", "cudagraph"} <= set(json.loads(f"[{names}]")) for names in lists)
 
 
 def test_arms_of_other_drafters_and_rules() -> None:
@@ -432,6 +440,9 @@ def test_compiled_rows_share_the_fastest_baseline(tmp_path: Path, models: dict) 
     assert [(c["method"], c["backend"]) for c in ledger["checks"]["bigram"]] == [
         ("plain", "compile"), ("draft", "compile"),
     ]  # fmt: skip
+    (drafts,) = ledger["checks"]["drafts"]
+    assert (drafts["method"], drafts["backend"], drafts["passed"]) == ("draft", "compile", True)
+    assert drafts["drafts"] > 100 and 0 < drafts["max_abs_diff"] < 1e-4
 
 
 def test_without_a_compiler_the_rows_are_eager(

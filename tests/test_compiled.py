@@ -5,9 +5,10 @@ import time
 
 import pytest
 import torch
-from conftest import eager_and_graph, make_drafter, small_target
+from conftest import eager_and_graph, make_drafter, small_draft, small_target
 
 from specmtp.analysis.sampling_check import check_sampling
+from specmtp.analysis.twin_check import check_twin
 from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.noise import uniform_chunks
@@ -56,6 +57,23 @@ def test_the_law_holds_and_a_wrong_decoder_is_seen(pairs: dict, kind: str) -> No
     compiled = pairs[kind][1]
     contexts = torch.randint(13, (20, 9), generator=torch.Generator().manual_seed(0)).tolist()
     assert check_sampling(compiled, PROMPTS[2], 3000, 0, num_checks=4, others=contexts).passed
+
+
+@pytest.mark.parametrize("kind", ["draft", "mtp", "batch"])
+def test_a_graph_drafts_as_its_networks_do(pairs: dict, kind: str) -> None:
+    eager, compiled = pairs[kind]
+    check = check_twin(compiled, eager, PROMPTS, 0)
+    assert check.passed and check.max_abs_diff < 1e-4
+    assert check.drafts > 50  # of 3 × 8 × 3: same noise, same text, so that hardly any draft is left out
+
+
+def test_a_graph_that_drafts_with_other_weights_is_seen(pairs: dict) -> None:
+    """Greedy identity and the law of samples hold for it; its acceptance is another drafter's."""
+    eager, compiled = pairs["draft"]
+    other = Decoder(eager.target, make_drafter("draft", None, small_draft(seed=2)), eager.sampler)
+    check = check_twin(compiled, other, PROMPTS, 0)
+    assert not check.passed and check.max_abs_diff > 50 * check.limit
+    assert check_sampling(compiled, PROMPTS[2], 3000, 0, num_checks=4).passed
 
 
 def test_what_it_was_not_compiled_for_is_refused(pairs: dict) -> None:

@@ -13,10 +13,10 @@ from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.trace import Counts
 from specmtp.ledger.arms import Arm
+from specmtp.ledger.cells import plan_cells
 from specmtp.ledger.measure import time_arms
 from specmtp.ledger.parts import PARTS, RoundParts
 from specmtp.ledger.plan import calibrate, planner_json, pooled_rates
-from specmtp.ledger.rows import plan_cells
 from specmtp.ledger.timing import WallClock
 
 COSTS = {"draft": 0.7, "verify": 1.5, "accept": 0.2, "cache": 0.1, "host": 0.3}

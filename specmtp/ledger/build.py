@@ -15,6 +15,8 @@ from specmtp.decoding.state import tensors
 from specmtp.ledger import plan
 from specmtp.ledger.acceptance import exact_acceptance, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm
+from specmtp.ledger.cells import verdict_line
+from specmtp.ledger.check_rows import bigram_json, greedy_json, joint_json, sampling_json, twin_json
 from specmtp.ledger.checks import bigram_arms, run_checks
 from specmtp.ledger.closeup import closeup_json
 from specmtp.ledger.measure import Progress, forward_seconds, time_arms
@@ -23,19 +25,17 @@ from specmtp.ledger.parts import RoundParts
 from specmtp.ledger.precision import LEAST_REPEATS, Patience, precision_json, precision_sentence
 from specmtp.ledger.profile import profile_json
 from specmtp.ledger.provenance import provenance
-from specmtp.ledger.rows import (
-    Json,
-    bigram_json,
-    greedy_json,
-    joint_json,
-    make_rows,
-    sample_json,
-    samples_json,
-    sampling_json,
-    verdict_line,
-)
+from specmtp.ledger.rows import Json, make_rows, sample_json, samples_json
 from specmtp.ledger.rule_gains import compared_arms, rule_gains
-from specmtp.ledger.setup import LEAST_CHECK_TEXT, NUM_CALIBRATION_PROMPTS, Settings, Setup, greedy_tasks, set_up
+from specmtp.ledger.setup import (
+    LEAST_CHECK_TEXT,
+    NUM_CALIBRATION_PROMPTS,
+    Settings,
+    Setup,
+    graphs_that_draft,
+    greedy_tasks,
+    set_up,
+)
 from specmtp.ledger.timing import cpu_threads
 
 SCHEMA_VERSION = 1
@@ -53,7 +53,7 @@ def num_steps(models: Models, settings: Settings) -> int:
     compiled = sum(arm.backend in GRAPHS for arm in arms)
     checks = (len(greedy_tasks([0] * LEAST_CHECK_TEXT)) + 2) * len(checked)
     checks += len(bigram_arms(checked, settings.sampler))
-    checks += len(compared_arms(arms))
+    checks += len(graphs_that_draft(checked)) + len(compared_arms(arms))
     calibrated = (1 + plan.REPEATS * NUM_CALIBRATION_PROMPTS) * sum(map(plan.planned, arms))
     repeats = settings.repeats or LEAST_REPEATS
     timed = (1 + repeats * settings.prompts) * len(arms)
@@ -97,6 +97,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         settings.seed,
         settings.threads,
         progress,
+        setup.twins,
     )
     rounds = max(min(settings.draws // 2, RULE_ROUNDS), 1)
     gains = rule_gains(
@@ -168,6 +169,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
                 for arm, check in checks.sampling.items()
             ],
             "bigram": [bigram_json(arm, check) for arm, check in checks.bigrams.items()],
+            "drafts": [twin_json(arm, check) for arm, check in checks.twins.items()],
             "mtp_effect": mtp_effect(trained),
             "joint": [
                 joint_json(arm, check, vocabulary.decode(check.context))

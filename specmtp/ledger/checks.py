@@ -1,6 +1,6 @@
 """Exactness checks of all arms, and what they found."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from specmtp.analysis.bigram_check import BigramCheck, check_bigrams, sample_row
 from specmtp.analysis.exactness import GreedyCheck, compare_greedy
 from specmtp.analysis.joint_check import JointCheck, PairLaw, check_joint, pair_law, uncertain_contexts
 from specmtp.analysis.sampling_check import SamplingCheck, check_sampling
+from specmtp.analysis.twin_check import TwinCheck, check_twin
 from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder, filled_batches
 from specmtp.decoding.sampling import Sampler
@@ -26,21 +27,25 @@ class Checks:
     sampling: dict[Arm, SamplingCheck] = field(default_factory=dict)
     joint: dict[Arm, list[JointCheck]] = field(default_factory=dict)
     bigrams: dict[Arm, BigramCheck] = field(default_factory=dict)
+    twins: dict[Arm, TwinCheck] = field(default_factory=dict)
 
     def passed(self, arm: Arm) -> bool:
         """Whether everything that was checked of an arm, or of the one it is checked as, held."""
         arm = arm.checked_as
-        found: list[GreedyCheck | SamplingCheck | JointCheck | BigramCheck | None] = [
+        found: list[GreedyCheck | SamplingCheck | JointCheck | BigramCheck | TwinCheck | None] = [
             *self.greedy.get(arm, []),
             self.sampling.get(arm),
             *self.joint.get(arm, []),
             self.bigrams.get(arm),
+            self.twins.get(arm),
         ]
         return all(check is None or check.passed for check in found)
 
 
 JOINT_CONTEXTS = 4
 """Contexts of the joint check of every arm; one of an uncached arm."""
+TWIN_CONTEXTS = 16
+"""Contexts from which an arm drafts beside its eager twin."""
 
 
 class JointLaws:
@@ -98,8 +103,10 @@ def run_checks(
     seed: int,
     threads: int,
     progress: Progress,
+    twins: Mapping[Arm, AnyDecoder] | None = None,
 ) -> Checks:
-    """Greedy identity on every task, then the law of samples and of pairs, of every arm; then bigrams of texts of some.
+    """Greedy identity on every task, then the law of samples and of pairs, of every arm; then bigrams of texts of some;
+    and the drafts of arms that have eager twins.
 
     The cached plain arm is the yardstick of the greedy check, and has its own law checked like the others. Uncached
     arms are other generators past the window: they are held to what fits inside it, and to the first context alone.
@@ -143,6 +150,10 @@ def run_checks(
                 check_joint(decoder, law, mix(seed, i, n), num_checks, 1 if arm.uncached else None)
                 for n, law in enumerate(laws.of(arm, pairs_of(arm, draws)))
             ]
+    for i, (arm, twin) in enumerate((twins or {}).items()):
+        progress(f"twin {arm.label}")
+        with right_threads(decoders[arm]):
+            checks.twins[arm] = check_twin(decoders[arm], twin, contexts[:TWIN_CONTEXTS], mix(seed, i))
     plain_rows: list[list[int]] = []
     for i, arm in enumerate(bigram_arms(decoders, decoders[YARDSTICK].sampler)):
         progress(f"bigrams {arm.label}, {draws} tokens")

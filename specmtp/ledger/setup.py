@@ -1,7 +1,7 @@
 """What a bench works with: its settings, its arms and their decoders, and the texts that prompts are taken from."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,7 +10,17 @@ from specmtp.decoding.compiled import CompiledDecoder
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.sampling import Sampler
 from specmtp.ledger.acceptance import own_texts
-from specmtp.ledger.arms import GRAPHS, TOKEN, YARDSTICK, Arm, Drafters, choose_arms, kind_of, make_decoders
+from specmtp.ledger.arms import (
+    GRAPHS,
+    TOKEN,
+    YARDSTICK,
+    Arm,
+    Drafters,
+    choose_arms,
+    kind_of,
+    make_decoder,
+    make_decoders,
+)
 from specmtp.ledger.checks import GreedyTask
 from specmtp.ledger.measure import Progress
 from specmtp.ledger.memory import check_fits, memory_of
@@ -84,6 +94,8 @@ class Setup:
     checked: list[Arm]
     """Arms whose checks stand for others' too; the yardstick comes first."""
     decoders: dict[Arm, AnyDecoder]
+    twins: dict[Arm, AnyDecoder]
+    """Eager decoders of the networks of checked arms of graphs that draft."""
     clock: Clock
     prompts: list[list[int]]
     val_N: Tensor | None
@@ -125,6 +137,8 @@ def set_up(models: Models, settings: Settings, say: Say, progress: Progress) -> 
             progress(f"compiling {arm.label} (half a minute the first time)")
             with torch.inference_mode(), cpu_threads(settings.threads):
                 decoder.warm_up()
+    eager = {arm: replace(arm, backend="eager", batch=1) for arm in graphs_that_draft(checked)}
+    twins = {arm: make_decoder(twin, target, drafters, settings.sampler) for arm, twin in eager.items()}
     val_N, val_missing = validation_ids(models.target)
     own = own_texts(decoders[YARDSTICK], models.target.vocabulary.symbols)
     text, why_not = check_text(val_N, own), val_missing
@@ -134,7 +148,14 @@ def set_up(models: Models, settings: Settings, say: Say, progress: Progress) -> 
         say(f"note: {why_not}; prompts and checks use the model's own text instead")
     contexts = sampling_contexts(text)
     prompts = [prompt, *contexts[1 : settings.prompts]]
-    return Setup(arms, checked, decoders, clock_for(settings.device), prompts, val_N, val_missing, own, text, contexts)
+    return Setup(
+        arms, checked, decoders, twins, clock_for(settings.device), prompts, val_N, val_missing, own, text, contexts
+    )
+
+
+def graphs_that_draft(arms: Iterable[Arm]) -> list[Arm]:
+    """Arms that are held against eager twins."""
+    return [arm for arm in arms if arm.backend in GRAPHS and arm.gamma]
 
 
 def check_text(val_N: Tensor | None, own: list[list[int]]) -> list[int]:

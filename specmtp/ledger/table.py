@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, SAMPLED
-from specmtp.ledger.rows import HEADERS, PLAN_HEADERS, PROFILE_HEADERS, cells, plan_cells, profile_cells
+from specmtp.ledger.cells import HEADERS, PLAN_HEADERS, PROFILE_HEADERS, cells, plan_cells, profile_cells
 
 STYLES = {ACCEPTED: "green", RESAMPLED: "bold red", SAMPLED: "default"}
 ROOM = 1000

@@ -3,7 +3,7 @@
 from typing import Any
 
 from specmtp.ledger.arms import is_usual_row
-from specmtp.ledger.rows import speedup_text
+from specmtp.ledger.cells import speedup_text
 
 Json = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from specmtp.ledger.rows import PROFILE_HEADERS, number, profile_cells
+from specmtp.ledger.cells import PROFILE_HEADERS, number, profile_cells
 
 
 def profile_table(ledger: dict[str, Any]) -> str:

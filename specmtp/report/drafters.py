@@ -4,7 +4,7 @@ from typing import Any
 
 from specmtp.decoding.rules import RULES
 from specmtp.ledger.arms import PLAIN, is_usual_row, method_name
-from specmtp.ledger.rows import interval_text, number, speedup_text
+from specmtp.ledger.cells import interval_text, number, speedup_text
 
 Json = dict[str, Any]
 

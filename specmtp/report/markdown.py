@@ -7,7 +7,7 @@ from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
-from specmtp.ledger.rows import HEADERS, and_others, cells
+from specmtp.ledger.cells import HEADERS, and_others, cells
 from specmtp.report.batches import batch_table
 from specmtp.report.costs import profile_table
 from specmtp.report.drafters import drafters_table, rules_table

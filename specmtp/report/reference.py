@@ -6,7 +6,7 @@ The reference experiment ran on one RTX 4090 with PyTorch 2.4.1, one seed, every
 from dataclasses import dataclass
 
 from specmtp.analysis.statistics import paired_ratio
-from specmtp.ledger.rows import Json, interval_text, number, speedup_text
+from specmtp.ledger.cells import Json, interval_text, number, speedup_text
 
 REFERENCE_ROWS: dict[str, tuple[float | None, float | None, float | None]] = {
     "plain": (1.000, None, 1.0),
