@@ -5,7 +5,6 @@ sha256sum writes it), which every file is held against before it is opened.
 """
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +48,6 @@ def published_metrics(run: Path) -> dict[str, Any]:
     if not metrics:
         raise ValueError(f"{run} has no metrics.json: name the folder of a trained run")
     return {**metrics, "corpus": {**metrics["corpus"], "origin": metrics["corpus"]["name"]}}
-
-
-def common_steps(found: Iterable[dict[str, Any]]) -> int:
-    """The step at which all of these records of runs end.
-
-    Raises:
-        ValueError: they end at several.
-    """
-    steps = sorted({metrics["step"] for metrics in found})
-    if len(steps) != 1:
-        raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, steps))} steps")
-    return int(steps[0])
 
 
 def publish(target: str, draft: str, control: str | None = None, folder: str = "pretrained") -> None:

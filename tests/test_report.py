@@ -114,9 +114,11 @@ def test_seeds_of_one_length_are_summed_up(tmp_path: Path, capsys: pytest.Captur
     collect_seeds(str(tmp_path / "out"), runs[:2])
     assert "| target's validation loss | 1.000 | 1.200 | 1.100 | 0.141 |" in capsys.readouterr().out
     summary = json.loads((tmp_path / "out" / "seeds.json").read_text("utf-8"))
-    assert [s["seed"] for s in summary["seeds"]] == [1, 2] and summary["device_name"] and "/x" not in str(summary)
+    assert [s["seed"] for s in summary["runs"]] == [1, 2] and summary["device_name"] and "/x" not in str(summary)
     with pytest.raises(ValueError, match="runs of one length are wanted, got 10, 20 steps"):
         collect_seeds(str(tmp_path / "out"), runs)
+    with pytest.raises(ValueError, match="no run was named"):
+        collect_seeds(str(tmp_path / "out"), [])
 
 
 def test_weights_and_depths_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,24 +143,26 @@ def test_weights_and_depths_side_by_side(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_objectives_are_compared_seed_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = []
-    for objective, seed, alpha in (
-        ("cross_entropy", 1, 0.7),
-        ("cross_entropy", 2, 0.75),
-        ("kl", 1, 0.8),
-        ("kl", 2, 0.8),
+    for objective, own_text, seed, alpha in (
+        ("cross_entropy", 0, 1, 0.7),
+        ("cross_entropy", 0, 2, 0.75),
+        ("kl", 0.5, 1, 0.85),
+        ("kl", 0, 1, 0.8),
+        ("kl", 0, 2, 0.8),
     ):
-        run = tmp_path / f"{objective}{seed}"
+        run = tmp_path / f"{objective}{seed}_{own_text}"
         run.mkdir()
         final = {"val/alpha_exact": alpha, "val/loss_main": 1.5}
         metrics = {"seed": seed, "step": 9, "final": final, "seconds": 3, "corpus": {"name": "c", "origin": "/x"}}
         (run / "metrics.json").write_text(json.dumps(metrics))
-        (run / "hparams.yaml").write_text(f"objective: {objective}\n")
+        (run / "hparams.yaml").write_text(f"objective: {objective}\nown_text: {own_text}\n")
         runs.append(str(run))
     collect_objectives(str(tmp_path / "out"), runs)
     out = capsys.readouterr().out
     assert "| forward KL | 0.800 | 0.800 | 0.800 | +0.050 | 1.500 | 3 |" in out
+    assert "| forward KL, 50% own text | 0.850 | – | 0.850 | +0.150 | 1.500 | 3 |" in out
     assert "| cross-entropy | 0.700 | 0.750 | 0.725 | – | 1.500 | 3 |" in out
-    (tmp_path / "kl1" / "hparams.yaml").write_text("seed: 1\n")
+    (tmp_path / "kl1_0" / "hparams.yaml").write_text("seed: 1\n")
     with pytest.raises(ValueError, match="trained without a target"):
         collect_objectives(str(tmp_path / "out"), runs)
 

@@ -8,9 +8,7 @@ import matplotlib.pyplot as plt
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
-from specmtp.ledger.files import write_json
-from specmtp.ledger.provenance import processor
-from specmtp.pretrained import common_steps, published_metrics
+from specmtp.report.summary import summarise
 
 Json = dict[str, Any]
 GAMMAS = (1, 2, 4)
@@ -26,20 +24,10 @@ def collect(folder: str, runs: list[str]) -> None:
         runs: folders of runs.
 
     Raises:
-        ValueError: a run has no metrics.json, or was trained for another number of steps than the first.
+        ValueError: as ``summarise``.
     """
-    found = [published_metrics(Path(run)) for run in runs]
-    steps = common_steps(found)
-    to = Path(folder)
-    to.mkdir(parents=True, exist_ok=True)
-    summary = {
-        "device_name": processor(),
-        "steps": steps,
-        "corpus": found[0]["corpus"],
-        "runs": [_run_json(metrics) for metrics in found],
-    }
-    write_json(to / "lambda_depth.json", summary)
-    draw(summary, to / "lambda_depth.png")
+    summary = summarise(Path(folder) / "lambda_depth.json", runs, _run_json)
+    draw(summary, Path(folder) / "lambda_depth.png")
     print(lambda_depth_table(summary))
 
 
@@ -87,7 +75,7 @@ def draw(summary: Json, file: Path) -> None:
     plt.close(figure)
 
 
-def _run_json(metrics: Json) -> Json:
+def _run_json(run: Path, metrics: Json) -> Json:
     final = metrics["final"]
     return {
         "seed": metrics["seed"],

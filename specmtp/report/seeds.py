@@ -7,9 +7,7 @@ from typing import Any
 from jsonargparse import auto_cli
 
 from specmtp.errors import one_line_errors
-from specmtp.ledger.files import write_json
-from specmtp.ledger.provenance import processor
-from specmtp.pretrained import common_steps, published_metrics
+from specmtp.report.summary import summarise
 
 Json = dict[str, Any]
 FIGURES = {
@@ -32,24 +30,14 @@ def collect(folder: str, runs: list[str]) -> None:
         runs: folders of the targets' runs.
 
     Raises:
-        ValueError: a run has no metrics.json, or was trained for another number of steps than the first.
+        ValueError: as ``summarise``.
     """
-    found = [published_metrics(Path(run)) for run in runs]
-    steps = common_steps(found)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    summary = {
-        "device_name": processor(),
-        "steps": steps,
-        "corpus": found[0]["corpus"],
-        "seeds": [{"seed": m["seed"], **{tag: m["final"].get(tag) for tag in FIGURES}} for m in found],
-    }
-    write_json(Path(folder) / "seeds.json", summary)
-    print(seeds_table(summary))
+    print(seeds_table(summarise(Path(folder) / "seeds.json", runs, _run_json)))
 
 
 def seeds_table(summary: Json) -> str:
     """Figures by seed, their mean and their standard deviation, as Markdown."""
-    seeds = summary["seeds"]
+    seeds = summary["runs"]
     lines = [
         f"| after {summary['steps']} steps, seed | " + " | ".join(str(s["seed"]) for s in seeds) + " | mean | ± |",
         "|---|" + "---:|" * (len(seeds) + 2),
@@ -60,6 +48,10 @@ def seeds_table(summary: Json) -> str:
             cells = [f"{v:.3f}" for v in (*values, statistics.mean(values), statistics.stdev(values))]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _run_json(run: Path, metrics: Json) -> Json:
+    return {"seed": metrics["seed"], **{tag: metrics["final"].get(tag) for tag in FIGURES}}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""What runs of one length ended with, in one file: the ground of the tables that compare runs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from specmtp.ledger.files import write_json
+from specmtp.ledger.provenance import processor
+from specmtp.pretrained import published_metrics
+
+Json = dict[str, Any]
+
+
+def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json]) -> Json:
+    """Writes and returns a summary of runs that differ in what their rows name alone.
+
+    Args:
+        file: where it goes; folders are made.
+        runs: folders of runs.
+        row: what is kept of a run, from its folder and its record.
+
+    Raises:
+        ValueError: no run, one without metrics.json, or runs of several lengths.
+    """
+    if not runs:
+        raise ValueError("no run was named: give the folders of runs, such as [runs/one,runs/two]")
+    found = {Path(run): published_metrics(Path(run)) for run in runs}
+    steps = sorted({metrics["step"] for metrics in found.values()})
+    if len(steps) != 1:
+        raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, steps))} steps")
+    summary = {
+        "device_name": processor(),
+        "steps": steps[0],
+        "corpus": next(iter(found.values()))["corpus"],
+        "runs": [row(run, metrics) for run, metrics in found.items()],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, summary)
+    return summary
