@@ -1,174 +1,32 @@
-"""The bench: honest clocks, interleaved arms, and a whole ledger."""
+"""The bench: a whole ledger, and what becomes of every option."""
 
 import json
 import math
 import re
 import shutil
-from itertools import islice
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, SMALL_DRAFT, sharpened, small_draft, small_target
+from conftest import SMALL, SMALL_DRAFT, sharpened
 from test_checkpoint import save
 from wrong_decoders import inflated
 
 import bench
 from specmtp.analysis.sampling_check import SamplingCheck
-from specmtp.analysis.statistics import Interval
 from specmtp.analysis.theory import expected_tokens
 from specmtp.checkpoint import load
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.rules import RULES
-from specmtp.ledger.arms import Arm, choose_arms
+from specmtp.ledger.arms import Arm
 from specmtp.ledger.build import build_ledger, num_steps
-from specmtp.ledger.cells import verdict_line
 from specmtp.ledger.closeup import MOST_SYMBOLS, position_json
 from specmtp.ledger.files import write_json
-from specmtp.ledger.measure import Measured, forward_seconds, time_arms
-from specmtp.ledger.rows import speedup_json
-from specmtp.ledger.timing import CudaClock, WallClock, interleave, median_seconds
 from specmtp.nn.mtp import MultiTokenGPT
 from specmtp.report.page import page_html
-
-
-class FakeEvent:
-    """A CUDA event by a fake clock in milliseconds: readable once awaited."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-        self.at, self.awaited = -1.0, False
-
-    def record(self) -> None:
-        self.at = FakeEvent.now
-
-    def synchronize(self) -> None:
-        self.awaited = True
-
-    def elapsed_time(self, end: "FakeEvent") -> float:
-        assert end.awaited, "the end event was read before it was awaited"
-        return end.at - self.at
-
-
-def test_cuda_clock_awaits_and_gives_seconds() -> None:
-    def work() -> str:
-        FakeEvent.now += 2500.0
-        return "done"
-
-    assert CudaClock(FakeEvent).time(work) == ("done", 2.5)  # type: ignore[arg-type]
-
-
-def test_wall_clock_waits_for_the_device() -> None:
-    log: list[str] = []
-    times = iter([1.0, 3.5])
-    clock = WallClock(lambda: log.append("sync"), lambda: (log.append("read"), next(times))[1])
-    assert clock.time(lambda: log.append("work"))[1] == 2.5
-    assert log == ["sync", "read", "work", "sync", "read"]
-
-
-def test_warm_up_is_not_counted() -> None:
-    now, calls = [0.0], [0]
-
-    def slow_at_first() -> None:
-        calls[0] += 1
-        now[0] += 1.0 if calls[0] <= 3 else 0.01
-
-    assert median_seconds(WallClock(now=lambda: now[0]), {"a": slow_at_first}, 5, warmup=3)["a"] == pytest.approx(0.01)
-
-
-def test_arms_are_interleaved() -> None:
-    order = list(interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0))
-    assert len(order) == 24
-    blocks = [tuple(arm for _, _, arm in order[i : i + 3]) for i in range(0, 24, 3)]
-    assert all(sorted(block) == ["a", "b", "c"] for block in blocks) and len(set(blocks)) > 1
-    assert order == list(interleave(["a", "b", "c"], repeats=4, prompts=2, seed=0))
-    assert order == list(islice(interleave(["a", "b", "c"], None, 2, 0), 24))
-
-
-def test_repeats_are_clean() -> None:
-    """Repeat r gives the same counts whatever ran before it."""
-    target, draft = small_target(), small_draft()
-    plain, arm = Arm("plain", 0), Arm("draft", 2)
-    decoders = {plain: Decoder(target.gpt, NoDrafter(13)), arm: Decoder(target.gpt, DraftModel(draft, 2))}
-    runs = [time_arms(decoders, [[1, 2], [3]], 30, repeats, 5, WallClock(), lambda what: None) for repeats in (2, 3)]
-    for one, two in zip(runs[0][arm].traces, sorted_traces(runs[1][arm])[:4], strict=True):
-        assert torch.equal(one.num_accepted_RB, two.num_accepted_RB)
-    counts = runs[1][arm].counts
-    assert counts.draft_forwards == 2 * counts.target_forwards
-
-
-def sorted_traces(measured: Measured) -> list:
-    return [
-        t
-        for _, t in sorted(
-            zip(measured.samples, measured.traces, strict=True), key=lambda p: (p[0].repeat, p[0].prompt)
-        )
-    ]
-
-
-def test_forward_costs_are_positive() -> None:
-    target = small_target()
-    drafters = {"draft": small_draft(), "mtp": target, "ngram": None, "other": small_draft()}
-    costs = forward_seconds(target.gpt, drafters, WallClock(), repeats=3)
-    assert set(costs) == {(name, "eager") for name in ("target", "draft", "mtp", "other")}
-    assert all(0 < s < 1 for s in costs.values())
-
-
-def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
-    arm = Arm(method, gamma)
-    speedup = {**speedup_json(Interval(median, low, high)), "baseline": "plain"} if passed else None
-    found = {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
-    return {**found, "backend": "compile", "batch": 1, "lossless": True}
-
-
-def test_verdicts() -> None:
-    plain = row("plain", 0, 1, 1, 1)
-    fast, slow, level = (
-        row("mtp", 1, 1.21, 1.17, 1.25),
-        row("draft", 6, 0.9, 0.8, 0.95),
-        row("draft", 1, 1.05, 0.98, 1.1),
-    )
-    assert verdict_line([plain, fast, slow]) == ("fastest: MTP γ=1, 1.21× [1.17, 1.25]; draft γ=6 is slower than plain")
-    eager = {**row("draft", 2, 0.05, 0.04, 0.06), "backend": "eager", "id": "draft_g2_eager"}
-    assert verdict_line([plain, fast, slow, eager]) == verdict_line([plain, fast, slow])  # a slower backend is no news
-    assert verdict_line([plain, level, slow]).startswith("do not speculate")
-    assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
-    assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])
-    lossy = {**row("mtp", 4, 2.0, 1.9, 2.1, passed=False), "lossless": False, "speedup": fast["speedup"]}
-    assert verdict_line([plain, fast, lossy]) == verdict_line([plain, fast])  # neither praised nor blamed
-
-
-def test_arms_of_the_ledger() -> None:
-    usual = {"draft": "draft", "mtp": "mtp"}
-    assert [a.id for a in choose_arms(usual, None)] == [
-        "plain", "draft_g1", "draft_g2", "draft_g3", "draft_g4", "draft_g6", "draft_g8",
-        "mtp_g1", "mtp_g2", "mtp_g3", "mtp_g4",
-    ]  # fmt: skip
-    assert [a.id for a in choose_arms({"mtp": "mtp"}, [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
-
-
-def test_every_backend_of_the_schema_is_every_backend() -> None:
-    """A ledger of a CUDA host keeps it too."""
-    lists = re.findall(r'"backend": \{\s*"enum": \[([^\]]*)\]', SCHEMA.read_text("utf-8"))
-    assert len(lists) >= 7 and all({"compile", "cudagraph"} <= set(json.loads(f"[{names}]")) for names in lists)
-
-
-def test_arms_of_other_drafters_and_rules() -> None:
-    arms = choose_arms({"short": "draft"}, [1, 2], uncached=True, greedy=True, rules=["token", "block", "typical"])
-    assert [a.id for a in arms] == [
-        "plain", "short_g1", "short_g2", "short_g2_block", "short_g2_typical", "plain_uncached",
-        "plain_greedy", "short_g1_greedy", "short_g2_greedy",
-    ]  # fmt: skip
-    assert [a.gamma for a in choose_arms({"heads": "mtp"}, None)] == [0, 1, 2, 3, 4]
-    block, typical = arms[3:5]
-    assert block.lossless and not block.by_place and not typical.lossless
-    assert typical.label == "short γ=2, typical (lossy)"
 
 
 def test_json_is_strict_and_whole(tmp_path: Path) -> None:
@@ -220,6 +78,12 @@ def run_bench(tmp_path: Path, *more: str) -> tuple[int, dict]:
     ledger = json.loads(output.read_text(), parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
     jsonschema.validate(ledger, json.loads(SCHEMA.read_text("utf-8")))
     return code, ledger
+
+
+def test_every_backend_of_the_schema_is_every_backend() -> None:
+    """A ledger of a CUDA host keeps it too."""
+    lists = re.findall(r'"backend": \{\s*"enum": \[([^\]]*)\]', SCHEMA.read_text("utf-8"))
+    assert len(lists) >= 7 and all({"compile", "cudagraph"} <= set(json.loads(f"[{names}]")) for names in lists)
 
 
 def test_whole_ledger(

@@ -9,7 +9,8 @@ from conftest import SMALL, small_target
 
 from specmtp.checkpoint import find_newest, load, pack
 from specmtp.data.vocabulary import Vocabulary
-from specmtp.ledger.models import Models, models_json, usual_prompt, validation_ids
+from specmtp.ledger.model_rows import models_json
+from specmtp.ledger.models import Models, usual_prompt, validation_ids
 from specmtp.nn.mtp import MultiTokenGPT
 
 SYMBOLS = Vocabulary("abcdefghijklm")

@@ -20,7 +20,8 @@ from specmtp.ledger.check_rows import bigram_json, greedy_json, joint_json, samp
 from specmtp.ledger.checks import bigram_arms, run_checks
 from specmtp.ledger.closeup import closeup_json
 from specmtp.ledger.measure import Progress, forward_seconds, time_arms
-from specmtp.ledger.models import Models, Say, models_json, mtp_effect
+from specmtp.ledger.model_rows import models_json, mtp_effect
+from specmtp.ledger.models import Models, Say
 from specmtp.ledger.parts import RoundParts
 from specmtp.ledger.precision import LEAST_REPEATS, Patience, precision_json, precision_sentence
 from specmtp.ledger.profile import profile_json

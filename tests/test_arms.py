@@ -1,0 +1,51 @@
+"""Which arms a bench has, and what it says of them."""
+
+from specmtp.analysis.statistics import Interval
+from specmtp.ledger.arms import Arm, choose_arms
+from specmtp.ledger.cells import verdict_line
+from specmtp.ledger.rows import speedup_json
+
+
+def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
+    arm = Arm(method, gamma)
+    speedup = {**speedup_json(Interval(median, low, high)), "baseline": "plain"} if passed else None
+    found = {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
+    return {**found, "backend": "compile", "batch": 1, "lossless": True}
+
+
+def test_verdicts() -> None:
+    plain = row("plain", 0, 1, 1, 1)
+    fast, slow, level = (
+        row("mtp", 1, 1.21, 1.17, 1.25),
+        row("draft", 6, 0.9, 0.8, 0.95),
+        row("draft", 1, 1.05, 0.98, 1.1),
+    )
+    assert verdict_line([plain, fast, slow]) == ("fastest: MTP γ=1, 1.21× [1.17, 1.25]; draft γ=6 is slower than plain")
+    eager = {**row("draft", 2, 0.05, 0.04, 0.06), "backend": "eager", "id": "draft_g2_eager"}
+    assert verdict_line([plain, fast, slow, eager]) == verdict_line([plain, fast, slow])  # a slower backend is no news
+    assert verdict_line([plain, level, slow]).startswith("do not speculate")
+    assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
+    assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])
+    lossy = {**row("mtp", 4, 2.0, 1.9, 2.1, passed=False), "lossless": False, "speedup": fast["speedup"]}
+    assert verdict_line([plain, fast, lossy]) == verdict_line([plain, fast])  # neither praised nor blamed
+
+
+def test_arms_of_the_ledger() -> None:
+    usual = {"draft": "draft", "mtp": "mtp"}
+    assert [a.id for a in choose_arms(usual, None)] == [
+        "plain", "draft_g1", "draft_g2", "draft_g3", "draft_g4", "draft_g6", "draft_g8",
+        "mtp_g1", "mtp_g2", "mtp_g3", "mtp_g4",
+    ]  # fmt: skip
+    assert [a.id for a in choose_arms({"mtp": "mtp"}, [2, 1, 2])] == ["plain", "mtp_g1", "mtp_g2"]
+
+
+def test_arms_of_other_drafters_and_rules() -> None:
+    arms = choose_arms({"short": "draft"}, [1, 2], uncached=True, greedy=True, rules=["token", "block", "typical"])
+    assert [a.id for a in arms] == [
+        "plain", "short_g1", "short_g2", "short_g2_block", "short_g2_typical", "plain_uncached",
+        "plain_greedy", "short_g1_greedy", "short_g2_greedy",
+    ]  # fmt: skip
+    assert [a.gamma for a in choose_arms({"heads": "mtp"}, None)] == [0, 1, 2, 3, 4]
+    block, typical = arms[3:5]
+    assert block.lossless and not block.by_place and not typical.lossless
+    assert typical.label == "short γ=2, typical (lossy)"
