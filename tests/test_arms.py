@@ -26,6 +26,8 @@ def test_verdicts() -> None:
     assert verdict_line([plain, level, slow]).startswith("do not speculate")
     assert "NOT EXACT: MTP γ=1" in verdict_line([plain, row("mtp", 1, 1.2, 1.1, 1.3, passed=False)])
     assert "--repeats" in verdict_line([plain, row("mtp", 1, 1.2, None, None)])
+    many = verdict_line([plain, *({**slow, "id": f"{i}", "label": f"arm {i}"} for i in range(9))])
+    assert many.endswith("; arm 0, arm 1, arm 2, arm 3, arm 4, arm 5, 3 more are slower than plain")
     lossy = {**row("mtp", 4, 2.0, 1.9, 2.1, passed=False), "lossless": False, "speedup": fast["speedup"]}
     assert verdict_line([plain, fast, lossy]) == verdict_line([plain, fast])  # neither praised nor blamed
 

@@ -334,6 +334,11 @@ def test_accept_rules_and_drafters_side_by_side(browser: webdriver.Chrome, tmp_p
     drafters = {row.find_element(By.TAG_NAME, "td").text: row.text for row in page.all("#drafters tbody tr")}
     assert list(drafters) == ["draft model", "MTP", "n-gram lookup", "distilled", "unrolled"]
     assert f"{ledger['models']['named']['unrolled']['parameters']:,}" in drafters["unrolled"]
+    exact = [r for r in ledger["rows"] if r["lossless"] and r["method"] != "plain"]
+    best = max(exact, key=lambda r: r["speedup"]["median"])
+    assert f"({best['label']})" in page.text("#headline") and best["label"] in ledger["verdict"]
+    most = max((r for r in exact if r["method"] == "unrolled"), key=lambda r: r["tokens_per_target_forward"])
+    assert f"{most['tokens_per_target_forward']:.2f} (γ=8 block verification)" in drafters["unrolled"]
     summary = next(s.text for s in page.all("#checks summary") if "Pairs" in s.text)
     joint = ledger["checks"]["joint"]
     exact = [c for c in joint if c["rule"] != "typical"]

@@ -230,8 +230,9 @@ def samples_by_method(
 
 
 def sample_arm(arms: Sequence[Arm], rows: Sequence[Json]) -> Arm:
-    """The arm whose text is shown: the fastest cached drafter, plain where none was timed."""
-    shown = [(row["speedup"]["median"], arm) for arm, row in zip(arms, rows, strict=True) if row["speedup"]]
+    """The arm whose text is shown: the fastest cached lossless drafter, plain where none was timed."""
+    exact = [(arm, row) for arm, row in zip(arms, rows, strict=True) if arm.lossless]
+    shown = [(row["speedup"]["median"], arm) for arm, row in exact if row["speedup"]]
     drafted = [(speedup, arm) for speedup, arm in shown if arm.method != PLAIN and not (arm.uncached or arm.greedy)]
     return max(drafted, key=lambda pair: pair[0])[1] if drafted else arms[0]
 

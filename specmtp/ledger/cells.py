@@ -99,6 +99,10 @@ def number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+MOST_NAMED = 6
+"""Arms that a verdict names as slower, at most; of others it gives the number."""
+
+
 def verdict_line(rows: Sequence[Json]) -> str:
     """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
     label = {row["id"]: row["label"] for row in rows}
@@ -121,6 +125,8 @@ def verdict_line(rows: Sequence[Json]) -> str:
     failed = [label[r["id"]] for r in exact if not r["checks_passed"]]
     parts = [head]
     if slower:
+        if (others := len(slower) - MOST_NAMED) > 0:
+            slower = [*slower[:MOST_NAMED], f"{others} more"]
         parts.append(f"{', '.join(slower)} {'is' if len(slower) == 1 else 'are'} slower than plain")
     if failed:
         parts.append(f"NOT EXACT: {', '.join(failed)}")

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from specmtp.decoding.rules import RULES
-from specmtp.ledger.arms import PLAIN, is_usual_row, method_name
+from specmtp.decoding.rules import RULES, TOKEN
+from specmtp.ledger.arms import PLAIN, method_name
 from specmtp.ledger.cells import interval_text, number, speedup_text
 
 Json = dict[str, Any]
 
 
 def drafters_table(ledger: Json) -> str:
-    """What every drafter takes and gives: parameters, training, memory, acceptance, and its fastest row."""
+    """What every drafter takes, and what it gives with lossless rules: acceptance, tokens, its fastest row."""
     models = ledger["models"]
     found = {name: models[name] for name in ("draft", "mtp") if models[name]} | models.get("named", {})
     lines = [
@@ -19,23 +19,28 @@ def drafters_table(ledger: Json) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     cached = [row for row in ledger["rows"] if row["window_rule"] == "sliding" and row["batch"] == 1]
-    usual = [row for row in cached if is_usual_row(row)]
-    plain = {row["backend"]: row["cache_bytes"] for row in usual if row["method"] == PLAIN}
-    for method in dict.fromkeys(row["method"] for row in usual if row["method"] != PLAIN):
-        rows = [row for row in usual if row["method"] == method]
+    exact = [row for row in cached if row.get("lossless", True) and not row["id"].endswith("_greedy")]
+    plain = {row["backend"]: row["cache_bytes"] for row in exact if row["method"] == PLAIN}
+    for method in dict.fromkeys(row["method"] for row in exact if row["method"] != PLAIN):
+        rows = [row for row in exact if row["method"] == method]
         model = found.get(method) or {"parameters": 0, "weight_bytes": 0, "step": None, "train_seconds": None}
         most = max(rows, key=lambda row: row["tokens_per_target_forward"])
         fastest = max((row for row in rows if row["speedup"]), key=lambda row: row["speedup"]["median"])
         memory = model["weight_bytes"] + fastest["cache_bytes"] - plain[fastest["backend"]]
-        exact = fastest["alpha_exact"]
+        alpha = fastest["alpha_exact"]
         lines.append(
             f"| {method_name(method)} | {model['parameters']:,} | {_or_dash(model['step'])} "
             f"| {number(model['train_seconds'], 0)} | {memory / 1000:,.0f} "
-            f"| {number(exact['validation'], 3)} / {number(exact['own'], 3)} "
-            f"| {most['tokens_per_target_forward']:.2f} (γ={most['gamma']}) "
-            f"| γ={fastest['gamma']}, {speedup_text(fastest)} |"
+            f"| {number(alpha['validation'], 3)} / {number(alpha['own'], 3)} "
+            f"| {most['tokens_per_target_forward']:.2f} ({_setting(most)}) "
+            f"| {_setting(fastest)}, {speedup_text(fastest)} |"
         )
     return "\n".join(lines)
+
+
+def _setting(row: Json) -> str:
+    rule = row.get("rule", TOKEN)
+    return f"γ={row['gamma']}" + (f" {RULES[rule].title}" if rule != TOKEN else "")
 
 
 def rules_table(ledger: Json) -> str:

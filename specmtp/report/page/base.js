@@ -98,11 +98,16 @@ const baseline = rows.find((row) => row.speedup && row.id === row.speedup.baseli
 const isSampled = (row) => !row.id.endsWith("_greedy");
 /** Whether a row samples as the run does, with the usual accept rule. */
 const isUsual = (row) => isSampled(row) && (row.rule || "token") === "token";
+/** Whether a row samples as the run does and keeps the target's law, by whatever accept rule. */
+const isLossless = (row) => isSampled(row) && row.lossless !== false;
+/** All models by the name of their drafter. */
+const models = { ...ledger.models, ...(ledger.models.named || {}) };
 const closeup = ledger.closeup || { rounds: [], positions: [], samples: [] };
 const methods = [...new Set(rows.map((row) => row.method))].filter((method) => method !== "plain");
 for (const method of methods) METHOD[method] ??= method.replaceAll("_", " ");
+const atBaseline = (r) => r.backend === baseline.backend && r.batch === baseline.batch;
 /** Whether a row is measured under the baseline's conditions: its backend and batch, sampled as the run samples. */
-const besideBaseline = (r) => r.backend === baseline.backend && r.batch === baseline.batch && isUsual(r);
+const besideBaseline = (r) => atBaseline(r) && isUsual(r);
 /** The row of a drafter at a gamma on the backend of the fastest plain arm, at the baseline's batch. */
 const rowOf = (method, gamma) =>
   rows.find((r) => r.method === method && r.gamma === gamma && besideBaseline(r));

@@ -34,8 +34,9 @@ function mtpStep(box) {
   } else {
     columns.append(el("p", { class: "card" }, mtp ? "This ledger does not say what its MTP module is made of." : "This target was trained without MTP modules: only what a draft model did is shown."));
   }
-  columns.append(compare());
+  const card = compare(), wide = card.querySelectorAll("thead th").length > 4;
   box.append(columns);
+  (wide ? box : columns).append(card);
   box.append(sampleCard());
   return () => {};
 }
@@ -44,7 +45,7 @@ function compare() {
   const pair = methods.map((m) => [m, rowOf(m, 1)]).filter(([, row]) => row);
   const card = el("div", { class: "card", id: "compare" }, el("h3", {}, "γ = 1, side by side"));
   if (!pair.length) { card.append(el("p", {}, "No drafter has a row at γ = 1 here.")); return card; }
-  const loss = (name) => (ledger.models[name] ? ledger.models[name].val_loss : null);
+  const loss = (name) => (models[name] ? models[name].val_loss : null);
   card.append(el("div", { class: "scroll" }, el("table", { class: "plain" },
     el("thead", {}, el("tr", {}, el("th", {}, ""), pair.map(([m]) => el("th", {}, METHOD[m])))),
     el("tbody", {},
@@ -52,7 +53,7 @@ function compare() {
       el("tr", {}, el("td", {}, term("tokens / forward")), pair.map(([, r]) => el("td", {}, number(r.tokens_per_target_forward, 3)))),
       el("tr", {}, el("td", {}, term("c")), pair.map(([, r]) => el("td", {}, number(r.c, 2)))),
       el("tr", {}, el("td", {}, term("speed-up")), pair.map(([, r]) => el("td", {}, speedupText(r)))),
-      el("tr", {}, el("td", {}, "parameters"), pair.map(([m]) => el("td", {}, count(ledger.models[m] && ledger.models[m].parameters)))),
+      el("tr", {}, el("td", {}, "parameters"), pair.map(([m]) => el("td", {}, count(models[m] && models[m].parameters)))),
       el("tr", {}, el("td", {}, "validation loss"), pair.map(([m]) => el("td", {}, number(loss(m), 4))))))));
   const row = rowOf("mtp", 1);
   if (row && isNumber(row.alpha)) {

@@ -1,7 +1,7 @@
 // What readers ask, answered with this run's figures; an answer that this run does not bear out is null and not shown.
 
 const times = (value) => `${number(value, 2)}×`;
-const best = () => rows.filter((r) => r.speedup && r.method !== "plain" && isUsual(r) && r.backend !== "uncached" && r.batch === baseline.batch).sort((a, b) => b.speedup.median - a.speedup.median)[0];
+const best = () => rows.filter((r) => r.speedup && r.method !== "plain" && isLossless(r) && r.backend !== "uncached" && r.batch === baseline.batch).sort((a, b) => b.speedup.median - a.speedup.median)[0];
 const greedyDone = (tokens) => (ledger.checks.greedy || []).filter((c) => c.method !== "plain" && c.tokens >= tokens);
 const windowOf = () => (ledger.models.target && ledger.models.target.config ? ledger.models.target.config.attention_window : null);
 
@@ -35,7 +35,7 @@ const QUESTIONS = [
   [3, "So many forwards saved, and so little gained on the clock: why?", () => {
     const row = best();
     if (!row || !row.speedup || row.speedup.median >= row.tokens_per_target_forward) return null;
-    const draft = ledger.models[row.method], share = draft && ledger.models.target ? (100 * draft.parameters) / ledger.models.target.parameters : null;
+    const draft = models[row.method], share = draft && ledger.models.target ? (100 * draft.parameters) / ledger.models.target.parameters : null;
     const slow = rows.filter((r) => r.speedup && r.speedup.verdict === "slower" && r.method !== "plain" && besideBaseline(r));
     const w = row.waterfall;
     return [

@@ -82,6 +82,8 @@ function resultsStep(box) {
   return () => drawBatches();
 }
 
+const ruleOf = (r) => ((r.rule || "token") === "token" ? "" : RULE[r.rule] || r.rule);
+const setting = (r) => ["γ=" + r.gamma, ruleOf(r)].filter(Boolean).join(" ");
 const RULE = { token: "token by token", block: "block verification", exact_match: "exact match", typical: "typical (lossy)" };
 const plainTable = (id, head, lines) => el("div", { class: "scroll" }, el("table", { class: "plain", id }, el("thead", {}, el("tr", {}, head.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, lines.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))));
 
@@ -99,22 +101,21 @@ function rulesCard() {
     plainTable("rules", ["drafter", ...names.map((rule) => RULE[rule] || rule)], arms.map((arm) => [`${METHOD[arm.method]} γ=${arm.gamma}`, ...names.map((rule) => cell(arm, rule))])))];
 }
 
-/** What every drafter takes and gives; nothing where there is none. */
+/** What every drafter takes and gives, with lossless rules; nothing where there is none. */
 function draftersCard() {
-  const models = { ...ledger.models, ...(ledger.models.named || {}) };
   const lines = methods.map((method) => {
-    const own = rows.filter((r) => r.method === method && besideBaseline(r)), model = models[method];
+    const own = rows.filter((r) => r.method === method && atBaseline(r) && isLossless(r)), model = models[method];
     const most = own.reduce((a, b) => (b.tokens_per_target_forward > a.tokens_per_target_forward ? b : a), own[0]);
     const fastest = own.filter((r) => r.speedup).sort((a, b) => b.speedup.median - a.speedup.median)[0];
     return [METHOD[method], model ? count(model.parameters) : "0", model ? count(model.step) : "–", model ? count(model.train_seconds) : "–",
-      most ? `${number(most.tokens_per_target_forward, 2)} (γ=${most.gamma})` : "–", fastest ? `γ=${fastest.gamma}, ${speedupText(fastest)}` : "–"];
+      most ? `${number(most.tokens_per_target_forward, 2)} (${setting(most)})` : "–", fastest ? `${setting(fastest)}, ${speedupText(fastest)}` : "–"];
   });
   return lines.length ? [el("div", { class: "card" }, el("h3", {}, "The drafters"), plainTable("drafters", ["drafter", "own parameters", "steps trained", "seconds trained", "most tokens / forward", "fastest row"], lines))] : [];
 }
 
 function checksCard() {
   const { checks } = ledger, ok = (passed) => el("span", { class: passed ? "passed" : "failed" }, passed ? "✓ passed" : "✗ failed");
-  const name = (c) => `${METHOD[c.method]}${c.gamma ? ` γ=${c.gamma}` : ""}${(c.rule || "token") === "token" ? "" : `, ${RULE[c.rule] || c.rule}`}, ${BACKEND[c.backend] || c.backend}`;
+  const name = (c) => `${METHOD[c.method]}${c.gamma ? ` γ=${c.gamma}` : ""}${ruleOf(c) && `, ${ruleOf(c)}`}, ${BACKEND[c.backend] || c.backend}`;
   // a rule that changes the law fails by design, and does not count
   const lossy = new Set(rows.filter((r) => r.lossless === false).map((r) => r.rule)), verdict = (c) => (lossy.has(c.rule) ? (c.passed ? "not told apart" : "differs, as it must") : ok(c.passed));
   const group = (title, list, headers, cells) => {
