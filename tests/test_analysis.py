@@ -11,7 +11,7 @@ from wrong_decoders import OffByOne, OtherTemperature, inflated
 
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
 from specmtp.analysis.exactness import GreedyCheck, causal_difference, compare_greedy
-from specmtp.analysis.sampling_check import check_sampling, chi_square_p, preferred_p_value, tv_limit
+from specmtp.analysis.sampling_check import check_sampling, g_test_p, preferred_p_value, tv_limit
 from specmtp.analysis.theory import expected_tokens, theoretical_speedup
 from specmtp.data.windows import PAD
 from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
@@ -45,19 +45,27 @@ def test_theoretical_speedup() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_chi_square_is_scipys(seed: int) -> None:
+def test_goodness_of_fit_is_scipys(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    p = generator.dirichlet(np.ones(20))
+    p = np.append(generator.dirichlet(np.full(18, 20)) * (1 - 6 / 5000), [2 / 5000, 4 / 5000])
     count = generator.multinomial(5000, p)
-    big = p * 5000 >= 5
-    observed, expected = np.append(count[big], count[~big].sum()), np.append(p[big], p[~big].sum()) * 5000
-    keep = expected > 0
-    assert chi_square_p(count, p) == pytest.approx(stats.chisquare(observed[keep], expected[keep]).pvalue, rel=1e-6)
+    observed, expected = (np.append(n[:18], n[18:].sum()) for n in (count, 5000 * p))
+    wanted = stats.power_divergence(observed, expected, lambda_="log-likelihood").pvalue
+    assert g_test_p(count, p) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("rare", [0.001, 0.02, 4.9])
+def test_one_rare_symbol_is_no_finding(rare: float) -> None:
+    """Alone in its cell a symbol that 20,000 draws hardly expect would be one, should it come once."""
+    p = np.array([rare / 20_000, 30 / 20_000, 1 - (rare + 30) / 20_000])
+    assert g_test_p(np.array([1, 30, 19_969]), p) > 0.5
+    counts = np.random.default_rng(0).multinomial(20_000, p, size=20_000)
+    assert min(g_test_p(count, p) for count in counts) > 1e-7
 
 
 def test_impossible_symbols_have_no_probability() -> None:
-    assert chi_square_p(np.array([100, 0, 1]), np.array([0.9, 0.1, 0.0])) == 0
-    assert chi_square_p(np.array([100, 0, 0]), np.array([1.0, 0.0, 0.0])) == 1
+    assert g_test_p(np.array([100, 0, 1]), np.array([0.9, 0.1, 0.0])) == 0
+    assert g_test_p(np.array([100, 0, 0]), np.array([1.0, 0.0, 0.0])) == 1
 
 
 def test_noise_floor_holds_direct_samples() -> None:

@@ -10,7 +10,7 @@ from conftest import SMALL, SMALL_DRAFT, TableGPT, small_draft, small_target
 from scipy import stats
 from torch import Tensor
 
-from specmtp.analysis.sampling_check import check_sampling, chi_square_p
+from specmtp.analysis.sampling_check import check_sampling, g_test_p
 from specmtp.decoding.drafters import Drafter, DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder, Generation
 from specmtp.decoding.mtp_drafter import MTPDrafter
@@ -344,7 +344,7 @@ def test_sampled_law_of_networks(target: MultiTokenGPT, arms: Arms, name: str, g
     law = (p1[:, None] * target.gpt(after)[:, -1].softmax(-1).double()).flatten().numpy()
     texts = play_many(Decoder(target.gpt, arms[name](gamma), Sampler()), context, rows, rounds=2, seed=gamma)
     count = np.bincount([13 * t[0] + t[1] for t in texts], minlength=169)
-    assert chi_square_p(count, law / law.sum()) > 1e-4
+    assert g_test_p(count, law / law.sum()) > 1e-4
 
 
 def test_first_round_from_position_0_is_plain(target: MultiTokenGPT, arms: Arms) -> None:

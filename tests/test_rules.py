@@ -8,7 +8,7 @@ from conftest import small_target
 from torch import Tensor
 
 from specmtp.analysis.rule_comparison import Compared, compare_rules
-from specmtp.analysis.sampling_check import chi_square_p
+from specmtp.analysis.sampling_check import g_test_p
 from specmtp.decoding.accept import AcceptRule, Proposal, Verdict, accept
 from specmtp.decoding.loop import Decoder
 from specmtp.decoding.mtp_drafter import MTPDrafter
@@ -56,7 +56,7 @@ def law_p_value(tokens_BN: Tensor, p: Tensor) -> float:
         cell_B = cell_B * size + tokens_BN[:, i]
         law = (law[:, None] * p.double().repeat(len(law) // size, 1)).flatten() if i else law
     counts = torch.bincount(cell_B, minlength=len(law)).numpy()
-    return chi_square_p(counts, (law / law.sum()).numpy())
+    return g_test_p(counts, (law / law.sum()).numpy())
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -117,7 +117,7 @@ def test_drafts_that_do_not_count_are_not_examined(name: str) -> None:
     )
     verdict = RULES[name].accept(p[None].expand(rows, -1, -1), proposal, noise)
     assert not verdict.num_accepted_B.any()
-    assert chi_square_p(torch.bincount(verdict.next_token_B, minlength=3).numpy(), p[0].double().numpy()) > 1e-6
+    assert g_test_p(torch.bincount(verdict.next_token_B, minlength=3).numpy(), p[0].double().numpy()) > 1e-6
 
 
 def test_rules_are_compared_at_the_same_states() -> None:

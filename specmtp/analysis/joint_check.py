@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmtp.analysis.sampling_check import CHECK_BATCH, FALSE_ALARM, chi_square_p, total_variation, tv_limit
+from specmtp.analysis.sampling_check import CHECK_BATCH, FALSE_ALARM, g_test_p, total_variation, tv_limit
 from specmtp.data.seeding import mix
 from specmtp.decoding.loop import AnyDecoder
 from specmtp.decoding.noise import Noise
@@ -22,7 +22,7 @@ from specmtp.decoding.state import copied
 from specmtp.nn.gpt import GPT
 
 LEAST_EXPECTED = 5.0
-"""First symbols expected less often share one cell, and so do rarer pairs in the chi-square test."""
+"""First symbols expected less often share one cell, and so do rarer pairs in the test."""
 ROWS = 256
 """Continuations encoded at once."""
 
@@ -53,7 +53,7 @@ class JointCheck:
     context: list[int]
     draws: int
     p_value: float
-    """Chi-square, cells of fewer than 5 expected draws pooled."""
+    """G test, the rarest cells pooled."""
     p_limit: float
     tv: float
     tv_limit: float
@@ -121,7 +121,7 @@ def check_joint(decoder: AnyDecoder, law: PairLaw, seed: int, num_checks: int, b
     return JointCheck(
         context=law.context,
         draws=law.draws,
-        p_value=chi_square_p(count_C, law.p_C, LEAST_EXPECTED),
+        p_value=g_test_p(count_C, law.p_C, LEAST_EXPECTED),
         p_limit=FALSE_ALARM / num_checks,
         tv=total_variation(count_C / law.draws, law.p_C),
         tv_limit=law.tv_limit,
