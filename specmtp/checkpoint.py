@@ -18,6 +18,8 @@ from specmtp.nn.config import GPTConfig
 from specmtp.nn.mtp import MultiTokenGPT
 
 Role = Literal["target", "draft"]
+HEADS_OF = "heads_of"
+"""In a checkpoint's description: the hash of the target whose MTP modules alone were trained."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,25 @@ def _open(path: Path, raw: dict[str, Any], entry: dict[str, Any], with_mtp: bool
     return Checkpoint(path, entry["role"], vocabulary, net, int(raw["global_step"]), file_sha256(path), tuple(notes))
 
 
+def checkpoint_file(path: str) -> Path:
+    """A checkpoint file, given itself or by its run's folder.
+
+    Raises:
+        ValueError: the folder has no checkpoint.
+    """
+    for name in ("best.ckpt", "last.ckpt"):
+        if (file := Path(path) / "checkpoints" / name).exists():
+            return file
+    if Path(path).is_dir():
+        raise ValueError(f"{path} holds no checkpoint yet: train it first, or name a .ckpt file")
+    return Path(path)
+
+
 def find_newest(runs: Path, role: Role, vocabulary: Vocabulary | None = None) -> Path | None:
     """The newest checkpoint of a role under a folder of runs, of a vocabulary where one is given; None if none.
 
-    Of a run's files the one with the best validation loss is taken, else its last. Unreadable files are passed over.
+    Of a run's files the one with the best validation loss is taken, else its last. Unreadable files are passed over,
+    and so are copies of a target whose MTP modules alone were trained.
     """
     candidates = {f.parent: f for name in ("last.ckpt", "best.ckpt") for f in runs.glob(f"*/checkpoints/{name}")}
     for file in sorted(candidates.values(), key=lambda f: f.stat().st_mtime, reverse=True):
@@ -117,7 +134,7 @@ def find_newest(runs: Path, role: Role, vocabulary: Vocabulary | None = None) ->
             entry = _entry(_read(file), file)
         except ValueError:
             continue
-        if entry["role"] == role and vocabulary in (None, Vocabulary(entry["vocabulary"])):
+        if entry["role"] == role and not entry.get(HEADS_OF) and vocabulary in (None, Vocabulary(entry["vocabulary"])):
             return file
     return None
 

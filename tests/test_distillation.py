@@ -44,6 +44,13 @@ def test_losses_are_those_of_a_table() -> None:
     assert float(mean(found["log_alpha"])) == pytest.approx(-math.log(alpha) / 2, abs=1e-6)
 
 
+def test_a_draft_far_from_its_target_has_a_finite_loss() -> None:
+    q = torch.tensor([[[0.0, 200.0]]], requires_grad=True)
+    loss = distillation_losses(torch.tensor([[[200.0, 0.0]]]), q, torch.tensor([[0, 1]]))["log_alpha"][0]
+    loss.backward()
+    assert loss.item() == pytest.approx(200 - math.log(2)) and q.grad is not None and q.grad.isfinite().all()
+
+
 def test_gradients_reach_the_drafter_and_vanish_where_it_agrees() -> None:
     torch.manual_seed(0)
     p, ids = torch.randn(2, 3, 5), torch.zeros(2, 4, dtype=torch.long)
@@ -118,6 +125,7 @@ def test_own_text_is_the_targets_and_resumes_exactly(tmp_path: Path, monkeypatch
         (["--model.objective", "kl"], "name its checkpoint"),
         (["--model.own_text", "0.5"], "name its checkpoint"),
         (["--model.target", "{target}", "--model.own_text", "1.5"], "must lie in [0, 1]"),
+        (["--model.target", "", "--model.objective", "kl"], "name its checkpoint"),
         (["--model.target", "nowhere.ckpt"], "does not exist"),
         (["--model.target", "{draft}"], "a target is wanted"),
         (["--model.target", "{foreign}"], "another vocabulary"),

@@ -8,7 +8,7 @@ import torch
 from test_distillation import a_target, train_small
 from training_run import text_file
 
-from specmtp.checkpoint import load
+from specmtp.checkpoint import find_newest, load
 from specmtp.training.modules import MTPHeadsModule
 from specmtp.training.optim import OptimConfig
 
@@ -67,11 +67,28 @@ def test_what_is_frozen_has_no_dropout(tmp_path: Path) -> None:
         (["--model.mtp_shared=true"], "mtp_depth >= 2"),
         (["--model.dropout=1"], "dropout must lie"),
         (["--model.own_text=-1"], "must lie in"),
+        (["--model.num_drafts=16"], "num_drafts must be below block_size .*; got 16 and block_size 16"),
+        (["--model.num_drafts=64", "--data.block_size=80"], "below 64, the length of validation windows; got 64"),
+        (["--model.own_text=0.5", "--data.block_size=1024"], "block_size below 1024"),
+        (["--model.target="], "name its checkpoint or run with --model.target"),
+        (["--model.attention_dropout=2"], "attention_dropout must lie"),
     ],
 )
 def test_mistakes(tmp_path: Path, options: list[str], wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         heads(tmp_path, "wrong", *options)
+
+
+def test_modules_that_diverge_are_told_though_the_frozen_model_is_fine(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="training diverged: the validation loss is nan"):
+        heads(tmp_path, "far", "--model.optimizer.lr=1e30", steps=4, interval=4)
+
+
+def test_a_target_may_be_named_by_its_run_and_the_result_is_no_newest_target(tmp_path: Path) -> None:
+    symbols = "".join(sorted(set(text_file(tmp_path).read_text())))
+    target = a_target(tmp_path / "runs", symbols)
+    train_small(tmp_path, "heads", "MTPHeadsModule", ["--model.target", str(tmp_path / "runs" / "target")], 2, 2)
+    assert last(tmp_path, "heads").exists() and find_newest(tmp_path / "runs", "target") == target
 
 
 def test_a_target_must_be_named(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmtp.checkpoint import Checkpoint, find_newest, load, read_metrics
+from specmtp.checkpoint import Checkpoint, checkpoint_file, find_newest, load, read_metrics
 from specmtp.data.corpus import CORPORA, load_corpus
-from specmtp.ledger.arms import METHODS, NGRAM, USUAL_METHODS, Drafters
+from specmtp.ledger.arms import METHODS, USUAL_METHODS, Drafters
 from specmtp.ledger.rows import Json
 from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
@@ -41,8 +41,8 @@ class Models:
     @property
     def drafters(self) -> Drafters:
         """What every drafter runs, in the order of rows."""
-        own = {"draft": self.draft.net.gpt if self.draft else None, "mtp": self.target.net, NGRAM: None}
-        found: dict[str, GPT | MultiTokenGPT | None] = {name: own[name] for name in METHODS if name in self.methods}
+        own = {"draft": self.draft.net.gpt if self.draft else None, "mtp": self.target.net}
+        found: dict[str, GPT | MultiTokenGPT | None] = {name: own.get(name) for name in METHODS if name in self.methods}
         return found | {name: c.net.gpt if c.role == "draft" else c.net for name, c in self.named.items()}
 
 
@@ -125,20 +125,6 @@ def _drafter_of(target: Checkpoint, name: str, path: str) -> Checkpoint:
             )
         found.net.gpt = target.net.gpt
     return found
-
-
-def checkpoint_file(path: str) -> Path:
-    """A checkpoint file, given itself or by its run's folder.
-
-    Raises:
-        ValueError: the folder has no checkpoint.
-    """
-    for name in ("best.ckpt", "last.ckpt"):
-        if (file := Path(path) / "checkpoints" / name).exists():
-            return file
-    if Path(path).is_dir():
-        raise ValueError(f"{path} holds no checkpoint yet: train it first, or name a .ckpt file")
-    return Path(path)
 
 
 def validation_ids(target: Checkpoint) -> tuple[Tensor | None, str | None]:

@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from specmtp.checkpoint import Role, pack
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
+from specmtp.data.windows import VALIDATION_BLOCK
 from specmtp.nn.mtp import MultiTokenGPT
 from specmtp.training.losses import LossSum, depth_losses, mean, total_loss
 from specmtp.training.optim import OptimConfig, make_optimizer
@@ -74,14 +75,23 @@ class LanguageModule(LightningModule):
         """What is minimised."""
         return total_loss(losses, self.mtp_weight)
 
+    @property
+    def lookahead(self) -> dict[str, int]:
+        """Drafts that are trained for, by the option that says so."""
+        return {"mtp_depth": self.net.mtp.depth}
+
     def validation_objective(self, values: dict[str, Tensor]) -> Tensor:
         """What the best checkpoint is best in, from the mean validation losses."""
         return values["main"]
 
     def setup(self, stage: str) -> None:
-        depth, block = self.net.mtp.depth, self.trainer.datamodule.block_size  # type: ignore[attr-defined]
-        if depth >= block:
-            raise ValueError(f"block_size must exceed mtp_depth, got {block} and {depth}")
+        block = self.trainer.datamodule.block_size  # type: ignore[attr-defined]
+        for name, ahead in self.lookahead.items():
+            if ahead >= min(block, VALIDATION_BLOCK):
+                raise ValueError(
+                    f"{name} must be below block_size and below {VALIDATION_BLOCK}, the length of validation windows; "
+                    f"got {ahead} and block_size {block}"
+                )
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         """Seeds the global RNG for dropout from (seed, step, micro-batch, rank): a resumed run draws the same masks."""
@@ -106,16 +116,17 @@ class LanguageModule(LightningModule):
         for name, metric in self.val_losses.items():
             value = values[name] = metric.compute()  # type: ignore[operator]
             metric.reset()  # type: ignore[operator]
-            if name == "main" and not value.isfinite():
-                raise ValueError(
-                    f"training diverged: the validation loss is {value.item()} after {self.global_step} steps; try a "
-                    "lower model.optimizer.lr or trainer.gradient_clip_val 1.0"
-                )
             self.log(tag("val", name), value.float(), prog_bar=name == "main")
             if name == "main":
                 self.log("val/perplexity", value.exp().float())
                 self.log("val/bits_per_character", (value / math.log(2)).float())
-        self.log("val/objective", self.validation_objective(values).float())
+        objective = self.validation_objective(values)
+        if not (values["main"].isfinite() and objective.isfinite()):
+            raise ValueError(
+                f"training diverged: the validation loss is {objective.item()} after {self.global_step} steps; try a "
+                "lower model.optimizer.lr or trainer.gradient_clip_val 1.0"
+            )
+        self.log("val/objective", objective.float())
         self.log("step", float(self.global_step))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

@@ -8,7 +8,7 @@ from torch import Tensor
 from specmtp.training.base import LanguageModule
 from specmtp.training.losses import LossSum, mean
 from specmtp.training.optim import OptimConfig
-from specmtp.training.teacher import Teacher
+from specmtp.training.teacher import OWN_TOKENS, Teacher
 
 Objective = Literal["cross_entropy", "kl", "log_alpha", "hybrid"]
 
@@ -27,10 +27,10 @@ class DistilledModule(LanguageModule):
         seed: int,
     ) -> None:
         super().__init__(vocabulary, optimizer, seed, compile)
-        if target is None and (objective != "cross_entropy" or own_text):
+        if not target and (objective != "cross_entropy" or own_text):
             raise ValueError(
-                f"objective {objective} with own_text {own_text:g} learns from a target: name its checkpoint with "
-                "--model.target"
+                f"objective {objective} with own_text {own_text:g} learns from a target: name its checkpoint or "
+                "run with --model.target"
             )
         if not 0 <= own_text <= 1:
             raise ValueError(f"own_text is a share of every batch and must lie in [0, 1], got {own_text}")
@@ -57,6 +57,12 @@ class DistilledModule(LanguageModule):
 
     def training_loss(self, losses: dict[str, LossSum]) -> Tensor:
         return self.validation_objective({name: mean(pair) for name, pair in losses.items()})
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        block = self.trainer.datamodule.block_size  # type: ignore[attr-defined]
+        if self.own_text and block >= OWN_TOKENS:
+            raise ValueError(f"own_text takes a block_size below {OWN_TOKENS}, the length of its texts, got {block}")
 
     def on_fit_start(self) -> None:
         if self.teacher and self.own_text:

@@ -39,12 +39,12 @@ def distillation_losses(p_logits_BTV: Tensor, q_logits_BTV: Tensor, ids_BW: Tens
     """
     counts_BT = ids_BW[:, 1:] != PAD
     log_p_NV, log_q_NV = (logits[counts_BT].float().log_softmax(-1) for logits in (p_logits_BTV, q_logits_BTV))
-    alpha_N = torch.minimum(log_p_NV, log_q_NV).exp().sum(-1)
+    log_alpha_N = torch.minimum(log_p_NV, log_q_NV).logsumexp(-1)
     number = counts_BT.sum()
     return {
         "kl": ((log_p_NV.exp() * (log_p_NV - log_q_NV)).sum(), number),
-        "log_alpha": (-alpha_N.log().sum(), number),
-        "alpha_exact": (alpha_N.sum(), number),
+        "log_alpha": (-log_alpha_N.sum(), number),
+        "alpha_exact": (log_alpha_N.exp().sum(), number),
     }
 
 

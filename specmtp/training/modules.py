@@ -1,11 +1,12 @@
 """The LightningModules: the target with its MTP modules, the draft model, and MTP modules of a frozen target."""
 
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from specmtp.checkpoint import HEADS_OF
 from specmtp.nn.config import GPTConfig
 from specmtp.nn.mtp import MultiTokenGPT
 from specmtp.training.base import LanguageModule
@@ -78,7 +79,7 @@ class DraftModule(DistilledModule):
             vocabulary: the symbols in id order; linked to the data.
             net: shape of the draft GPT; its vocab_size is the vocabulary's.
             optimizer: optimiser and schedule.
-            target: checkpoint of a frozen target; with one, alpha_exact is logged at every validation.
+            target: checkpoint or run of a frozen target; with one, alpha_exact is logged at every validation.
             objective: cross-entropy on text; or, towards the target, forward KL, -log of the acceptance Σ min(p, q), or
                 the mean of those two (hybrid).
             own_text: share of every batch that is the target's own text, in place of the corpus.
@@ -120,6 +121,7 @@ class MTPHeadsModule(DistilledModule):
         own_text: float = 0.0,
         warm_start: bool = True,
         dropout: float = 0.0,
+        attention_dropout: float | None = None,
         compile: bool = False,
         seed: int = 1337,
     ) -> None:
@@ -127,7 +129,7 @@ class MTPHeadsModule(DistilledModule):
         Args:
             vocabulary: the symbols in id order; linked to the data.
             optimizer: optimiser and schedule.
-            target: checkpoint of the target; its main model stays as it is, so no main loss can change.
+            target: checkpoint or run of the target; its main model stays as it is, so no main loss can change.
             mtp_depth: MTP modules.
             mtp_shared: one MTP module for all depths.
             num_drafts: drafts that are trained for, at least mtp_depth; those past it chain the last module, fed its
@@ -137,18 +139,23 @@ class MTPHeadsModule(DistilledModule):
             own_text: share of every batch that is the target's own text, in place of the corpus.
             warm_start: begin with the target's own MTP modules where they are of this depth, else anew.
             dropout: on the residual branches of the modules.
+            attention_dropout: on their attention weights; null: what the target was trained with.
             compile: compile the network with torch.compile.
             seed: seeds dropout; linked to seed_everything.
         """
         super().__init__(vocabulary, optimizer, target, objective, own_text, compile, seed)
-        assert self.teacher
+        if not self.teacher:
+            raise ValueError("MTP modules are trained on a target: name its checkpoint or run with --model.target")
         if mtp_depth < 1:
             raise ValueError(f"mtp_depth must be at least 1 where MTP modules are trained, got {mtp_depth}")
         check_shared(mtp_shared, mtp_depth)
         if num_drafts < mtp_depth:
             raise ValueError(f"num_drafts must be at least mtp_depth, got {num_drafts} and {mtp_depth}")
         self.num_drafts = num_drafts
-        net = MultiTokenGPT(replace(self.teacher.net.config, dropout=dropout), mtp_depth, mtp_shared)
+        config = replace(self.teacher.net.config, dropout=dropout)
+        if attention_dropout is not None:
+            config = replace(config, attention_dropout=attention_dropout)
+        net = MultiTokenGPT(config, mtp_depth, mtp_shared)
         net.gpt.load_state_dict(self.teacher.net.state_dict())
         own = self.teacher.mtp
         warm = warm_start and (own.depth, own.shared) == (mtp_depth, mtp_shared)
@@ -164,6 +171,10 @@ class MTPHeadsModule(DistilledModule):
         )
 
     @property
+    def lookahead(self) -> dict[str, int]:
+        return {"num_drafts": self.num_drafts}
+
+    @property
     def _drafts(self) -> dict[str, str]:
         """Name of every draft's cross-entropy, and what the names of its other losses end with."""
         return {f"mtp{k}": f"_mtp{k}" for k in range(1, self.num_drafts + 1)}
@@ -172,6 +183,10 @@ class MTPHeadsModule(DistilledModule):
         super().train(mode)
         self.net.gpt.eval()  # what is frozen has no dropout
         return self
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["specmtp"][HEADS_OF] = self.distilled["target_sha256"]
 
     def losses(self, ids_BW: Tensor) -> dict[str, LossSum]:
         logits = self.net(ids_BW[:, :-1].clamp(min=0), num_drafts=self.num_drafts)

@@ -6,7 +6,7 @@ Shapes: B rows, T inputs, W = T + 1 tokens a window, N rows of own text, V symbo
 import torch
 from torch import Tensor
 
-from specmtp.checkpoint import load
+from specmtp.checkpoint import checkpoint_file, load
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.drafters import NoDrafter
@@ -24,7 +24,7 @@ class Teacher:
         Raises:
             ValueError: no such checkpoint, no target, or one of another vocabulary.
         """
-        checkpoint = load(path)
+        checkpoint = load(checkpoint_file(path))
         if checkpoint.role != "target":
             raise ValueError(f"model.target {path} holds a {checkpoint.role}, a target is wanted")
         if checkpoint.vocabulary != vocabulary:
