@@ -18,6 +18,7 @@ DRAFTERS := --target $(TARGET) --draft runs/reference_draft/checkpoints/last.ckp
 RESULTS ?= results
 MACHINE ?= cpu
 
+.NOTPARALLEL:
 .PHONY: demo ledger reference drafters lambda-depth pretrained test check lint gpu-check clean
 
 demo: $(VENV)/.locked

@@ -22,7 +22,7 @@ from specmtp.ledger.build import build_ledger, build_plan, num_steps
 from specmtp.ledger.cells import and_others
 from specmtp.ledger.files import check_writable, write_json, write_text
 from specmtp.ledger.models import choose_models, usual_prompt
-from specmtp.ledger.setup import Settings
+from specmtp.ledger.setup import MOST_PROMPTS, Settings
 from specmtp.ledger.table import show_plan, show_profile, show_sample, show_table
 from specmtp.pretrained import verified
 from specmtp.report.page import page_file, page_html
@@ -72,6 +72,8 @@ class BenchOptions:
             value = getattr(self, name)
             if value is not None and not value >= 1:
                 raise ValueError(f"--{name} must be at least 1, got {value}")
+        if self.prompts > MOST_PROMPTS:
+            raise ValueError(f"--prompts must be at most {MOST_PROMPTS}, got {self.prompts}")
         if self.threads > (os.cpu_count() or 1):
             raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
         if self.pretrained and (self.target or self.draft):
@@ -268,7 +270,7 @@ def main(args: list[str] | None = None) -> int:
         graph_gammas=options.graph_gammas,
         threads=options.threads,
         profile=options.profile,
-        rules=list(dict.fromkeys([TOKEN, *options.rules])),
+        rules=[TOKEN] if options.plan else list(dict.fromkeys([TOKEN, *options.rules])),
     )
     phases: set[str] = set()
 

@@ -1,14 +1,21 @@
 """Which arms a bench has, and what it says of them."""
 
-from specmtp.analysis.statistics import Interval
-from specmtp.ledger.arms import Arm, choose_arms
+import numpy as np
+import pytest
+from conftest import small_target
+from scipy import stats
+
+from specmtp.analysis.statistics import Interval, paired_ratio, sign_test_p
+from specmtp.decoding.ngram import NGramDrafter
+from specmtp.decoding.sampling import Sampler
+from specmtp.ledger.arms import GAMMAS, NETWORKLESS, Arm, choose_arms, kind_of, make_decoder
 from specmtp.ledger.cells import verdict_line
 from specmtp.ledger.rows import speedup_json
 
 
 def row(method: str, gamma: int, median: float, low: float | None, high: float | None, passed: bool = True) -> dict:
     arm = Arm(method, gamma)
-    speedup = {**speedup_json(Interval(median, low, high)), "baseline": "plain"} if passed else None
+    speedup = {**speedup_json(Interval(median, low, high), 1e-4), "baseline": "plain"} if passed else None
     found = {"id": arm.id, "label": arm.label, "method": method, "speedup": speedup, "checks_passed": passed}
     return {**found, "backend": "compile", "batch": 1, "lossless": True}
 
@@ -32,6 +39,30 @@ def test_verdicts() -> None:
     assert verdict_line([plain, fast, lossy]) == verdict_line([plain, fast])  # neither praised nor blamed
 
 
+def test_a_verdict_counts_the_arms_that_were_tried() -> None:
+    """With nothing to find, many arms and few pairs, one of them nearly always looks faster."""
+    generator, named, looked = np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        rows = [row("plain", 0, 1, 1, 1)]
+        baseline = generator.lognormal(0, 0.1, 9)
+        for gamma in range(1, 31):
+            seconds = generator.lognormal(0, 0.1, 9)
+            found = speedup_json(paired_ratio(baseline, seconds), sign_test_p(baseline, seconds))
+            rows.append({**row("draft", gamma, 1, 1, 1), "speedup": found})
+        verdict = verdict_line(rows)
+        named += verdict.startswith("fastest") or "slower than plain" in verdict
+        looked += any(r["speedup"]["verdict"] == "faster" for r in rows)
+        assert ("give more --repeats, with all prompts 11 or more" in verdict) == verdict.startswith("not sure yet")
+    assert named <= 200 * 0.05 and looked > 200 * 0.2
+
+
+def test_a_sign_test_is_scipys() -> None:
+    pairs = [(1.0, 0.9), (1.0, 0.8), (1.0, 1.1), (1.0, 1.0), (2.0, 1.0)]
+    wanted = stats.binomtest(3, 4).pvalue
+    assert sign_test_p(*zip(*pairs, strict=True)) == pytest.approx(wanted)
+    assert sign_test_p([1.0], [1.0]) == 1
+
+
 def test_arms_of_the_ledger() -> None:
     usual = {"draft": "draft", "mtp": "mtp"}
     assert [a.id for a in choose_arms(usual, None)] == [
@@ -44,10 +75,21 @@ def test_arms_of_the_ledger() -> None:
 def test_arms_of_other_drafters_and_rules() -> None:
     arms = choose_arms({"short": "draft"}, [1, 2], uncached=True, greedy=True, rules=["token", "block", "typical"])
     assert [a.id for a in arms] == [
-        "plain", "short_g1", "short_g2", "short_g2_block", "short_g2_typical", "plain_uncached",
+        "plain", "short_g1", "short_g2", "short_g2_block", "short_g1_typical", "short_g2_typical", "plain_uncached",
         "plain_greedy", "short_g1_greedy", "short_g2_greedy",
     ]  # fmt: skip
     assert [a.gamma for a in choose_arms({"heads": "mtp"}, None)] == [0, 1, 2, 3, 4]
-    block, typical = arms[3:5]
+    block, typical = arms[3], arms[5]
     assert block.lossless and not block.by_place and not typical.lossless
     assert typical.label == "short γ=2, typical (lossy)"
+    for rule, settings in (("block", {"gammas": [1]}), ("typical", {"gammas": [2], "batches": [4]})):
+        with pytest.raises(ValueError, match=f"--rules {rule} has no row"):
+            choose_arms({"short": "draft"}, rules=["token", rule], **settings)  # type: ignore[arg-type]
+
+
+def test_a_drafter_without_a_network_has_rows_by_two_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKLESS, "again", lambda vocab_size, gamma: NGramDrafter(vocab_size, gamma))
+    monkeypatch.setitem(GAMMAS, "again", (2,))
+    (plain, arm) = choose_arms({"again": kind_of("again", None)}, None)
+    decoder = make_decoder(arm, small_target(), {"again": None}, Sampler())
+    assert (plain.id, arm.id, arm.label, decoder.gamma) == ("plain", "again_g2", "again γ=2", 2)

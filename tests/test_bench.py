@@ -216,7 +216,9 @@ def test_other_rules_have_rows_and_a_lossy_one_is_told_apart(tmp_path: Path, mod
     options = ("--arms", "mtp", "--gammas", "1,3", "--rules", "block,exact_match,typical")
     code, ledger = run_bench(tmp_path, *options)
     rows = {r["id"]: r for r in ledger["rows"]}
-    assert list(rows)[2:] == ["mtp_g3", "mtp_g3_block", "mtp_g3_exact_match", "mtp_g3_typical"]
+    assert list(rows)[2:] == [
+        "mtp_g3", "mtp_g3_block", "mtp_g1_exact_match", "mtp_g3_exact_match", "mtp_g1_typical", "mtp_g3_typical",
+    ]  # fmt: skip
     assert code == 0 and ledger["checks"]["passed"] and "NOT EXACT" not in ledger["verdict"]
     joint = {rule: [c["passed"] for c in ledger["checks"]["joint"] if c["rule"] == rule] for rule in RULES}
     assert all(joint["token"] + joint["block"] + joint["exact_match"]) and not all(joint["typical"])
@@ -226,7 +228,8 @@ def test_other_rules_have_rows_and_a_lossy_one_is_told_apart(tmp_path: Path, mod
     assert all(r["lossless"] for r in ledger["rows"] if r["rule"] != "typical")
     assert "typical" not in ledger["verdict"]
     assert [len(p["predicted"]) for p in ledger["planner"]] == [2]
-    gains = {g["rule"]: g["gain_interval"] for g in ledger["rules"]}
+    assert [g["gain"] for g in ledger["rules"] if (g["gamma"], g["rule"]) == (1, "block")] == [0]
+    gains = {g["rule"]: g["gain_interval"] for g in ledger["rules"] if g["gamma"] == 3}
     assert (
         list(gains) == ["token", "block", "exact_match", "typical"] and gains["exact_match"][1] < 0 < gains["block"][1]
     )
@@ -280,6 +283,9 @@ def test_greedy_twins_are_timed_at_temperature_0(tmp_path: Path, models: dict) -
     assert list(rows) == ["plain", "draft_g2", "plain_greedy", "draft_g2_greedy"]
     assert [r["temperature"] for r in rows.values()] == [1, 1, 0, 0]
     greedy = rows["draft_g2_greedy"]
+    _, once = run_bench(tmp_path, "--arms", "draft,greedy", "--gammas", "2", "--repeats", "1")
+    same = next(r for r in once["rows"] if r["id"] == "draft_g2_greedy")
+    assert greedy["tokens_interval"] == same["tokens_interval"]  # five times one text say no more than once
     assert greedy["speedup"]["baseline"] == "plain_greedy" and greedy["checks_passed"]
     assert len({(c["method"], c["backend"]) for c in ledger["checks"]["sampling"]}) == 2
     (by_temperature,) = ledger["acceptance_by_temperature"]

@@ -11,6 +11,7 @@ from specmtp.analysis.theory import theoretical_speedup
 from specmtp.analysis.waterfall import waterfall, waterfall_json
 from specmtp.decoding.drafters import DraftModel, NoDrafter
 from specmtp.decoding.loop import Decoder
+from specmtp.decoding.ngram import NGramDrafter
 from specmtp.decoding.trace import Counts
 from specmtp.ledger.arms import Arm
 from specmtp.ledger.cells import plan_cells
@@ -72,11 +73,20 @@ def test_the_plan_is_the_best_prediction_or_not_to_speculate() -> None:
 
 
 def test_rates_are_pooled_over_gammas() -> None:
-    def counts(gamma: int, accepted: tuple[int, ...], examined: tuple[int, ...]) -> Counts:
-        return Counts(gamma, 0, 0, 0, 0, 0, 0, 0, (), examined, accepted, 0.0, 0.0)
+    def counts(rounds: int, *accepted: int) -> Counts:
+        return Counts(len(accepted), rounds, 0, 0, 0, 0, 0, 0, (), (), accepted, 0.0, 0.0)
 
-    assert pooled_rates([counts(1, (6,), (10,)), counts(2, (9, 1), (10, 2))]) == [0.75, 0.5]
-    assert pooled_rates([counts(1, (0,), (0,))]) == [None]
+    assert pooled_rates([counts(10, 6), counts(10, 9, 3)]) == [0.75, pytest.approx(1 / 3)]
+    assert pooled_rates([counts(4, 0, 0)]) == [0.0, None]
+
+
+def test_rounds_without_drafts_count() -> None:
+    """Prompt lookup drafts in some rounds only: tokens a round are those of all rounds."""
+    decoder = Decoder(small_target().gpt, NGramDrafter(13, 2))
+    with torch.inference_mode():
+        counts = decoder.run_rounds(decoder.prefill([[1], [2], [3]])[0], 40, seed=0).counts()
+    assert counts.drafted < 2 * counts.rounds
+    assert tokens_a_round(pooled_rates([counts]), 2) == pytest.approx(counts.tokens_per_target_forward)
 
 
 def test_a_calibration_plans_for_every_drafter() -> None:

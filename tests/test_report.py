@@ -10,10 +10,13 @@ from training_run import fit
 
 from callbacks import MetricsFile
 from specmtp.report.curves import draw_curves, draw_ladder
+from specmtp.report.drafters import drafters_table
 from specmtp.report.lambda_depth import collect as collect_lambda_depth
+from specmtp.report.lambda_depth import lambda_depth_table
 from specmtp.report.markdown import TABLES, print_table
 from specmtp.report.objectives import collect as collect_objectives
 from specmtp.report.objectives import objectives_table
+from specmtp.report.plots import speed_and_distortion
 from specmtp.report.reference import figures
 from specmtp.report.results import collect
 from specmtp.report.seeds import collect as collect_seeds
@@ -27,7 +30,7 @@ QUOTES = re.compile(r"<!-- (\w+): (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
 def test_every_table_of_the_readme_is_its_ledgers() -> None:
     quotes = QUOTES.findall((ROOT / "README.md").read_text("utf-8"))
     assert quotes
-    tables = {**TABLES, "seeds": seeds_table, "objectives": objectives_table}
+    tables = {**TABLES, "seeds": seeds_table, "objectives": objectives_table, "lambda_depth": lambda_depth_table}
     assert {name for name, _, _ in quotes} >= {*TABLES, "seeds"} - {"drafters", "rules"}
     for name, path, text in quotes:
         source = json.loads((ROOT / path).read_text("utf-8"))
@@ -165,6 +168,40 @@ def test_objectives_are_compared_seed_by_seed(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "kl1_0" / "hparams.yaml").write_text("seed: 1\n")
     with pytest.raises(ValueError, match="trained without a target"):
         collect_objectives(str(tmp_path / "out"), runs)
+
+
+def test_runs_that_cannot_be_compared_are_told(tmp_path: Path) -> None:
+    for name, text in (("a", "one"), ("b", "two")):
+        corpus = {"name": text, "sha256": text, "origin": text}
+        metrics = {
+            "seed": 1, "step": 9, "seconds": 1, "mtp_depth": 1, "mtp_weight": 0.3, "parameters": {"mtp": 1},
+            "final": {"val/loss_main": 1.0}, "corpus": corpus,
+        }  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.json").write_text(json.dumps(metrics))
+    runs = [str(tmp_path / name) for name in ("a", "b")]
+    with pytest.raises(ValueError, match="runs of one text are wanted, got one, two"):
+        collect_seeds(str(tmp_path / "out"), runs)
+    with pytest.raises(ValueError, match="no such run: its record has no decode/mtp_g1/tokens_per_target_forward"):
+        collect_lambda_depth(str(tmp_path / "out"), runs[:1])
+    (tmp_path / "a" / "hparams.yaml").write_text("objective: kl\nown_text: 0\n")
+    with pytest.raises(ValueError, match="no such run: its record has no val/alpha_exact"):
+        collect_objectives(str(tmp_path / "out"), runs[:1])
+
+
+def test_a_drafter_that_failed_has_a_line_without_speed() -> None:
+    ledger = json.loads((ROOT / "results" / "rules_cpu" / "ledger.json").read_text("utf-8"))
+    for row in ledger["rows"]:
+        row["speedup"] = None if row["method"] == "distilled" else row["speedup"]
+    line = next(line for line in drafters_table(ledger).splitlines() if line.startswith("| distilled"))
+    assert line.endswith("not exact |")
+
+
+def test_greedy_rows_have_no_distortion() -> None:
+    ledger = json.loads((ROOT / "results" / "rules_cpu" / "ledger.json").read_text("utf-8"))
+    for row in ledger["rows"]:
+        row["temperature"] = 0
+    assert speed_and_distortion(ledger) is None
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:

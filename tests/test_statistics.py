@@ -101,9 +101,9 @@ def test_speedups_are_paired() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
     single = paired_ratio([1.0], [0.5])
     assert single == Interval(2.0, None, None)
-    assert speedup_json(single)["verdict"] is None
+    assert speedup_json(single, None)["verdict"] is None
     noisy = paired_ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.1, 1.0, 1.0, 0.9, 1.05])
-    assert speedup_json(noisy)["verdict"] == "same"
+    assert speedup_json(noisy, 0.5)["verdict"] == "same"
 
 
 def test_acceptance_interval_covers_the_known_rate() -> None:
@@ -140,7 +140,7 @@ def a_against_a(clock: Clock, tokens: int, seed: int, repeats: int | None = 7, *
     measured = time_arms(
         {PLAIN: decoder, AGAIN: decoder}, [[1, 2], [3]], tokens, repeats, seed, clock, NOBODY.append, **kwargs
     )
-    return speedup_over(measured, AGAIN, PLAIN)
+    return speedup_over(measured, AGAIN, PLAIN)[0]
 
 
 class NoisyClock:

@@ -40,7 +40,7 @@ class Verdict:
     q_draft_BG: Tensor
     """q of each draft, float32."""
     beta_BG: Tensor
-    """Σ min(p, q): the chance that a draft at this place is accepted, float32."""
+    """The chance that a draft at this place is accepted, float32: Σ min(p, q) token by token; see other rules."""
 
 
 AcceptRule = Callable[[Tensor, Proposal, Noise], Verdict]

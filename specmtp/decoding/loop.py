@@ -153,11 +153,11 @@ class Decoder:
     def run_rounds(self, state: State, num_rounds: int, seed: int | None = None) -> Trace:
         """The trace of a fixed number of rounds, every row active throughout."""
         active_B = torch.ones_like(state.length_B, dtype=torch.bool)
-        rounds = []
+        pieces: list[Trace] = []
         for noise, _ in zip(self._noise(state, seed), range(num_rounds), strict=False):
             state, played = self.play(state, noise, active_B)
-            rounds.append(played)
-        return Trace.of(rounds)
+            pieces.append(Trace.of([played]))  # a round's distributions are not kept
+        return Trace.joined(pieces)
 
     def play_rounds(
         self, state: State, num_tokens: int, seed: int | None = None, stop_token: int | None = None

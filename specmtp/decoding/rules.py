@@ -51,7 +51,7 @@ def exact_match(p_BNV: Tensor, proposal: Proposal, noise: Noise) -> Verdict:
     """Draws the target's own token at every place and keeps drafts as long as they are that token.
 
     What engines without probabilities of the draft do. Lossless: every token emitted is one that p gave. A draft is
-    kept with chance Σ p·q, at temperatures above 0 less than the Σ min(p, q) of the token-level rule.
+    kept with chance Σ p·q, less than the Σ min(p, q) of the token-level rule wherever q is spread over several tokens.
     """
     gamma = proposal.drafts_BG.shape[1]
     p_draft_BG, q_draft_BG = of_drafts(p_BNV, proposal)
@@ -97,6 +97,8 @@ class Rule:
     """Whether the text keeps the target's law."""
     by_place: bool
     """Whether a draft that is examined is accepted with probability β, whatever stands beside it."""
+    least_gamma: int = 1
+    """Drafts a round from which it differs from the usual rule."""
 
 
 TOKEN = "token"
@@ -105,7 +107,7 @@ RULES = {
     rule.name: rule
     for rule in (
         Rule(TOKEN, "token by token", accept, lossless=True, by_place=True),
-        Rule("block", "block verification", block, lossless=True, by_place=False),
+        Rule("block", "block verification", block, lossless=True, by_place=False, least_gamma=2),
         Rule("exact_match", "exact match", exact_match, lossless=True, by_place=True),
         Rule("typical", "typical (lossy)", typical, lossless=False, by_place=True),
     )

@@ -38,7 +38,7 @@ class Counts:
     examined_at: tuple[int, ...]
     accepted_at: tuple[int, ...]
     beta_sum: float
-    """Σ over examined positions of β = Σ_x min(p, q)."""
+    """Σ over examined positions of β, the chance to accept there: Σ_x min(p, q) with the usual accept rule."""
     beta_variance: float
     """Σ over examined positions of β(1 - β)."""
 
@@ -78,7 +78,7 @@ class Counts:
 
     @property
     def alpha_minpq(self) -> float | None:
-        """Mean of β = Σ_x min(p, q) over the positions examined."""
+        """Mean of β over the positions examined: of Σ_x min(p, q) with the usual accept rule."""
         return _ratio(self.beta_sum, self.examined)
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """The arms of a bench: every way of decoding that gets a row."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,13 @@ from specmtp.nn.gpt import GPT
 from specmtp.nn.mtp import MultiTokenGPT
 
 Drafters = Mapping[str, GPT | MultiTokenGPT | None]
-"""Networks by drafter: a draft model, a target with MTP modules, or None where none is run (n-gram lookup)."""
+"""Networks by drafter: a draft model, a target with MTP modules, or None where none is run."""
 
 PLAIN = "plain"
 NGRAM = "ngram"
-METHODS = ("draft", "mtp", NGRAM)
+NETWORKLESS: dict[str, Callable[[int, int], Drafter]] = {NGRAM: NGramDrafter}
+"""Drafters that run no network, from the vocabulary's size and gamma, by name: rows on demand (``--arms``)."""
+METHODS = ("draft", "mtp", *NETWORKLESS)
 """Drafters by kind, each under its kind's name; others have names of their own."""
 USUAL_METHODS = ("draft", "mtp")
 """Those that have rows unless told."""
@@ -130,9 +132,11 @@ def choose_arms(
 ) -> list[Arm]:
     """plain, then every drafter at its gammas (its kind's list, or the given one), on every backend and batch; twins.
 
-    Twins are of batch 1: with another accept rule than the usual one (from two drafts on), uncached, greedy. Backends
-    of graphs take the arms of ``graph_gammas`` alone, where those are given.
-    ``kinds`` has the kind of every drafter, by its name.
+    Twins are of batch 1: with another accept rule than the usual one, uncached, greedy. Backends of graphs take the
+    arms of ``graph_gammas`` alone, where those are given. ``kinds`` has the kind of every drafter, by its name.
+
+    Raises:
+        ValueError: a rule has no row.
     """
     wanted = None if graph_gammas is None else {0, *graph_gammas}
     arms = [Arm(PLAIN, 0)]
@@ -145,16 +149,22 @@ def choose_arms(
         for arm in arms
         if backend not in GRAPHS or wanted is None or arm.gamma in wanted
     ]
-    several = [arm for arm in cached if arm.gamma > 1 and arm.batch == 1]
-    ruled = [replace(arm, rule=rule) for rule in rules if rule != TOKEN for arm in several]
+    ruled = []
+    for rule in rules:
+        if rule != TOKEN:
+            own = [arm for arm in cached if arm.gamma >= RULES[rule].least_gamma and arm.batch == 1]
+            if not own:
+                least = RULES[rule].least_gamma
+                raise ValueError(f"--rules {rule} has no row: it takes a drafter at batch 1 with gamma {least} or more")
+            ruled += [replace(arm, rule=rule) for arm in own]
     usual = [arm for arm in arms if arm.method in (PLAIN, *USUAL_METHODS)]
     uncached_twins = [replace(arm, backend=UNCACHED) for arm in usual if uncached]
     return cached + ruled + uncached_twins + [replace(arm, greedy=True) for arm in cached if greedy and arm.batch == 1]
 
 
-def kind_of(net: GPT | MultiTokenGPT | None) -> str:
-    """Which kind of drafter runs a network."""
-    return NGRAM if net is None else "draft" if isinstance(net, GPT) else "mtp"
+def kind_of(name: str, net: GPT | MultiTokenGPT | None) -> str:
+    """The kind of a drafter: by its network, or its own where it runs none."""
+    return name if net is None else "draft" if isinstance(net, GPT) else "mtp"
 
 
 def make_decoders(
@@ -183,7 +193,7 @@ def make_decoder(arm: Arm, target: MultiTokenGPT, drafters: Drafters, sampler: S
         small: Any = FusedGPT(net) if graph else net
         drafter = DraftModel(small, arm.gamma)
     else:
-        drafter = NGramDrafter(target.gpt.config.vocab_size, arm.gamma)
+        drafter = NETWORKLESS[arm.method](target.gpt.config.vocab_size, arm.gamma)
     rule = RULES[arm.rule].accept
     if graph:
         return graph(main, drafter, sampler, rule, arm.batch)

@@ -15,7 +15,7 @@ from specmtp.decoding.state import tensors
 from specmtp.ledger import plan
 from specmtp.ledger.acceptance import exact_acceptance, temperature_json
 from specmtp.ledger.arms import GRAPHS, PLAIN, UNCACHED, YARDSTICK, Arm
-from specmtp.ledger.cells import verdict_line
+from specmtp.ledger.cells import fastest_row, verdict_line
 from specmtp.ledger.check_rows import bigram_json, greedy_json, joint_json, sampling_json, twin_json
 from specmtp.ledger.checks import bigram_arms, run_checks
 from specmtp.ledger.closeup import closeup_json
@@ -187,6 +187,7 @@ def build_ledger(models: Models, settings: Settings, say: Say, progress: Progres
         "closeup": closeup | {"samples": samples_by_method(arms, rows, measured, vocabulary, settings.tokens)},
         "sample": sample_json(shown, measured[shown].traces[0], vocabulary, min(settings.tokens, SAMPLE_TOKENS)),
         "verdict": verdict_line(rows),
+        "fastest": fastest["id"] if (fastest := fastest_row(rows)) else None,
     }
 
 

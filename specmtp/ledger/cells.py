@@ -1,5 +1,6 @@
 """The ledger in words: its rows as the cells of tables, and its verdict."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,28 +102,61 @@ def number(value: float | None, digits: int) -> str:
 
 MOST_NAMED = 6
 """Arms that a verdict names as slower, at most; of others it gives the number."""
+CHANCE = 0.05
+"""That a verdict calls any arm faster or slower that is not."""
+
+
+def tried(rows: Sequence[Json]) -> list[Json]:
+    """Rows that a verdict is about: lossless speculative arms with a cache, sampled as the run samples."""
+    shown = [row for row in rows if row["lossless"] and not row["id"].endswith(("_uncached", "_greedy"))]
+    return [row for row in shown if row["speedup"] and row["method"] != PLAIN]
+
+
+def fastest_row(rows: Sequence[Json]) -> Json | None:
+    """Of the rows tried the one of highest speed-up that is faster than plain beyond doubt, if any is."""
+    found = [row for row in tried(rows) if beyond_doubt(row, "faster", len(tried(rows)))]
+    return max(found, key=lambda row: row["speedup"]["median"], default=None)
+
+
+def beyond_doubt(row: Json, verdict: str, number: int) -> bool:
+    """Whether a row's interval says so, and its pairs do with the number of rows tried counted (Bonferroni)."""
+    speedup = row["speedup"]
+    return bool(speedup["verdict"] == verdict and speedup["p_value"] * number <= CHANCE)
+
+
+def pairs_needed(number: int) -> int:
+    """Pairs with which one of so many rows can be beyond doubt: all of them on one side.
+
+    >>> pairs_needed(10)  # 2 / 2^9 · 10 = 0.04
+    9
+    """
+    return math.ceil(math.log2(2 * number / CHANCE))
 
 
 def verdict_line(rows: Sequence[Json]) -> str:
-    """What to make of the ledger in one sentence; "faster" and "slower" only where the interval says so."""
+    """What to make of the ledger in one sentence; "fastest" and "slower" hold with all rows tried counted."""
     label = {row["id"]: row["label"] for row in rows}
-    exact = [row for row in rows if row["lossless"]]
-    shown = [row for row in exact if not row["id"].endswith(("_uncached", "_greedy"))]
-    timed = [row for row in shown if row["speedup"] and row["method"] != PLAIN]
-    faster = sorted((r for r in timed if r["speedup"]["verdict"] == "faster"), key=lambda r: -r["speedup"]["median"])
-    fastest = {row["speedup"]["baseline"] for row in timed}  # arms of slower backends are no news
-    rivals = {(row["backend"], row["batch"]) for row in rows if row["id"] in fastest}
+    timed, best = tried(rows), fastest_row(rows)
+    maybe = [row for row in timed if row["speedup"]["verdict"] == "faster"]
+    rivals = {(row["backend"], row["batch"]) for row in rows if row["id"] in {r["speedup"]["baseline"] for r in timed}}
     slower = [
-        label[r["id"]] for r in timed if r["speedup"]["verdict"] == "slower" and (r["backend"], r["batch"]) in rivals
-    ]
-    if faster:
-        best = faster[0]["speedup"]
-        head = f"fastest: {label[faster[0]['id']]}, {best['median']:.2f}× [{best['low']:.2f}, {best['high']:.2f}]"
-    elif any(r["speedup"]["verdict"] is None for r in timed):
+        label[row["id"]]
+        for row in timed
+        if beyond_doubt(row, "slower", len(timed)) and (row["backend"], row["batch"]) in rivals
+    ]  # arms of slower backends are no news
+    if best:
+        head = f"fastest: {_with_speedup(best)}"
+    elif any(row["speedup"]["verdict"] is None for row in timed):
         head = "one timing a row says nothing of the spread: give --repeats 5 or more"
+    elif maybe:
+        first = max(maybe, key=lambda row: row["speedup"]["median"])
+        head = (
+            f"not sure yet: {_with_speedup(first)}, but of {len(timed)} arms one may look so by chance; give more "
+            f"--repeats, with all prompts {pairs_needed(len(timed))} or more"
+        )
     else:
         head = "do not speculate: no arm is faster than plain decoding here"
-    failed = [label[r["id"]] for r in exact if not r["checks_passed"]]
+    failed = [row["label"] for row in rows if row["lossless"] and not row["checks_passed"]]
     parts = [head]
     if slower:
         if (others := len(slower) - MOST_NAMED) > 0:
@@ -131,3 +165,8 @@ def verdict_line(rows: Sequence[Json]) -> str:
     if failed:
         parts.append(f"NOT EXACT: {', '.join(failed)}")
     return "; ".join(parts)
+
+
+def _with_speedup(row: Json) -> str:
+    speedup = row["speedup"]
+    return f"{row['label']}, {speedup['median']:.2f}× [{speedup['low']:.2f}, {speedup['high']:.2f}]"

@@ -52,7 +52,7 @@ def bigram_json(arm: Arm, check: BigramCheck) -> Json:
 
 def twin_json(arm: Arm, check: TwinCheck) -> Json:
     """A check of a graph's drafts as plain data."""
-    return _check_json(arm, check, asdict(check))
+    return _check_json(arm, check, {k: v for k, v in asdict(check).items() if k != "cuts"})
 
 
 Check = GreedyCheck | SamplingCheck | JointCheck | BigramCheck | TwinCheck

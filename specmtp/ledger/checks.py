@@ -172,8 +172,8 @@ def bigram_arms(checked: Iterable[Arm], sampler: Sampler) -> list[Arm]:
     Those are compiled arms at batch 1, where texts this long are cheap and only bigrams see what goes wrong far into
     one, and of eager arms those with gamma 1. None at temperature 0, where the greedy check says more.
     """
-    usual = [arm for arm in checked if arm.is_usual and (arm.window_rule, arm.batch) == ("sliding", 1)]
-    found = [arm for arm in usual if arm.backend != "eager" or arm.gamma == 1]
+    exact = [arm for arm in checked if arm.lossless and (arm.window_rule, arm.batch) == ("sliding", 1)]
+    found = [arm for arm in exact if arm.backend != "eager" or arm.gamma == 1]
     return [YARDSTICK, *found] if found and not sampler.greedy else []
 
 

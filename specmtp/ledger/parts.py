@@ -24,8 +24,8 @@ PARTS = ("draft", "verify", "accept", "cache", "host")
 """Drafting; the target's forward; sampling, accepting and emitting; rings and records; the loop around the rounds."""
 BLOCK, WARM = 10, 3
 """Rounds whose parts are timed one after another, in the order of a round, and rounds before them that are not."""
-EMPTY = "empty"
-"""A graph that does next to nothing."""
+EMPTY = "(empty)"
+"""A graph that does next to nothing; no drafter can be called so."""
 
 Call = Callable[[], object]
 

@@ -79,11 +79,13 @@ def round_seconds(measured: Measured) -> float:
 
 
 def pooled_rates(counts: Sequence[Counts]) -> list[float | None]:
-    """Accepted over examined at every position, over arms of different gammas."""
+    """The chance that a draft is made and accepted at every position once all before it were, over arms of different
+    gammas.
+    """
     most = max(c.gamma for c in counts)
     accepted = [sum(c.accepted_at[i] for c in counts if i < c.gamma) for i in range(most)]
-    examined = [sum(c.examined_at[i] for c in counts if i < c.gamma) for i in range(most)]
-    return [a / e if e else None for a, e in zip(accepted, examined, strict=True)]
+    reached = [sum((c.rounds, *c.accepted_at)[i] for c in counts if i < c.gamma) for i in range(most)]
+    return [a / r if r else None for a, r in zip(accepted, reached, strict=True)]
 
 
 def planner_json(plans: Mapping[Group, Plan], rows: Sequence[Json]) -> list[Json]:

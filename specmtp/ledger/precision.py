@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specmtp.analysis.statistics import Interval, Spread, paired_ratio
+from specmtp.analysis.statistics import Interval, Spread, paired_ratio, sign_test_p
 from specmtp.ledger.arms import Arm
 from specmtp.ledger.measure import Measured
 
@@ -21,11 +21,12 @@ def fastest_plain(measured: Mapping[Arm, Measured], arm: Arm) -> Arm:
     return min(plain, key=lambda other: Spread.of([s.seconds for s in measured[other].samples]).median)
 
 
-def speedup_over(measured: Mapping[Arm, Measured], arm: Arm, baseline: Arm) -> Interval:
-    """An arm's speed-up over a baseline, paired by repeat and prompt."""
+def speedup_over(measured: Mapping[Arm, Measured], arm: Arm, baseline: Arm) -> tuple[Interval, float]:
+    """An arm's speed-up over a baseline, paired by repeat and prompt, and the p-value of their being equally fast."""
     seconds = {(s.repeat, s.prompt): s.seconds for s in measured[baseline].samples}
     own = measured[arm].samples
-    return paired_ratio([seconds[s.repeat, s.prompt] for s in own], [s.seconds for s in own])
+    pairs = [seconds[s.repeat, s.prompt] for s in own], [s.seconds for s in own]
+    return paired_ratio(*pairs), sign_test_p(*pairs)
 
 
 def widest(measured: Mapping[Arm, Measured]) -> tuple[Arm, float] | None:
@@ -34,7 +35,7 @@ def widest(measured: Mapping[Arm, Measured]) -> tuple[Arm, float] | None:
     for arm in measured:
         baseline = fastest_plain(measured, arm)
         if arm != baseline:
-            found = speedup_over(measured, arm, baseline)
+            found, _ = speedup_over(measured, arm, baseline)
             if found.low is not None and found.high is not None:
                 widths[arm] = (found.high - found.low) / 2 / found.value
     return max(widths.items(), key=lambda item: item[1]) if widths else None

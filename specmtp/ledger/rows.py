@@ -11,7 +11,7 @@ from specmtp.analysis.waterfall import waterfall, waterfall_json
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import Trace
-from specmtp.ledger.arms import NGRAM, PLAIN, Arm
+from specmtp.ledger.arms import NETWORKLESS, PLAIN, Arm
 from specmtp.ledger.checks import Checks
 from specmtp.ledger.measure import Measured
 from specmtp.ledger.precision import fastest_plain, speedup_over
@@ -49,11 +49,14 @@ def make_rows(
         sampled = replace(sampler, temperature=0.0) if arm.greedy else sampler
         cost, target_cost = (costs.get((name, arm.backend)) for name in (arm.method, "target"))
         c = cost / target_cost if cost and target_cost else None
-        c = 0.0 if arm.method == NGRAM else c  # it runs no network
+        networkless = arm.method in NETWORKLESS
+        c = 0.0 if networkless else c
         seconds = [s.seconds for s in result.samples]
-        spread, rates = Spread.of(seconds), rate_intervals(result.traces)
+        pairs = zip(result.samples, result.traces, strict=True)
+        once = [trace for sample, trace in pairs if not (sampled.greedy and sample.repeat)]  # greedy repeats are alike
+        spread, rates = Spread.of(seconds), rate_intervals(once)
         baseline_arm = fastest_plain(measured, arm)
-        speedup = speedup_over(measured, arm, baseline_arm)
+        speedup = speedup_json(*speedup_over(measured, arm, baseline_arm), baseline_arm.id)
         rows.append(
             {
                 "id": arm.id,
@@ -75,7 +78,7 @@ def make_rows(
                 "rounds": counts.rounds,
                 "target_forwards": counts.target_forwards,
                 "prefill_forwards": result.prefill_forwards,
-                "draft_forwards": counts.draft_forwards,
+                "draft_forwards": 0 if networkless else counts.draft_forwards,
                 "drafted": counts.drafted,
                 "examined": counts.examined,
                 "accepted": counts.accepted,
@@ -98,7 +101,7 @@ def make_rows(
                 "ms_per_token": 1000 * spread.median / (num_tokens * arm.batch),
                 "checks_passed": checks.passed(arm),
                 "acceptance_matches_beta": counts.acceptance_matches_beta if arm.by_place else None,
-                "speedup": speedup_json(speedup, baseline_arm.id) if checks.passed(arm) or not arm.lossless else None,
+                "speedup": speedup if checks.passed(arm) or not arm.lossless else None,
             }
             | parts_json(arm, measured, alpha, c, counts.rounds, num_tokens)
         )
@@ -135,11 +138,13 @@ def _alpha_exact(exact: Mapping[str, ByMethod], text: str, arm: Arm, sampler: Sa
     return exact[text][arm.method][sampler].alpha_exact
 
 
-def speedup_json(speedup: Interval, baseline: str = PLAIN) -> Json:
+def speedup_json(speedup: Interval, p_value: float | None, baseline: str = PLAIN) -> Json:
     """Measured speed-up, what it is measured against, and whether the interval lies off 1."""
     low, high = speedup.low, speedup.high
     verdict = None if low is None or high is None else "faster" if low > 1 else "slower" if high < 1 else "same"
-    return {"median": speedup.value, "low": low, "high": high, "baseline": baseline, "verdict": verdict}
+    return {
+        "median": speedup.value, "low": low, "high": high, "baseline": baseline, "verdict": verdict, "p_value": p_value
+    }  # fmt: skip
 
 
 def _ends(interval: Interval | None) -> list[float | None] | None:

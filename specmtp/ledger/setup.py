@@ -30,6 +30,7 @@ from specmtp.ledger.timing import Clock, clock_for, cpu_threads
 
 CONTEXT_TOKENS, NUM_CONTEXTS = 64, 256
 NUM_CALIBRATION_PROMPTS = 2
+MOST_PROMPTS = 1 + NUM_CONTEXTS - NUM_CALIBRATION_PROMPTS
 LEAST_CHECK_TEXT = 3000
 """Characters from which prompts and contexts of the checks are taken."""
 
@@ -64,7 +65,7 @@ class Settings:
     def arms(self, drafters: Drafters) -> list[Arm]:
         """The arms of these drafters."""
         return choose_arms(
-            {name: kind_of(net) for name, net in drafters.items()},
+            {name: kind_of(name, net) for name, net in drafters.items()},
             self.gammas,
             self.backends,
             self.batches,

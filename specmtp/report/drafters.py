@@ -25,7 +25,7 @@ def drafters_table(ledger: Json) -> str:
         rows = [row for row in exact if row["method"] == method]
         model = found.get(method) or {"parameters": 0, "weight_bytes": 0, "step": None, "train_seconds": None}
         most = max(rows, key=lambda row: row["tokens_per_target_forward"])
-        fastest = max((row for row in rows if row["speedup"]), key=lambda row: row["speedup"]["median"])
+        fastest = max(rows, key=lambda row: row["speedup"]["median"] if row["speedup"] else 0.0)
         memory = model["weight_bytes"] + fastest["cache_bytes"] - plain[fastest["backend"]]
         alpha = fastest["alpha_exact"]
         lines.append(

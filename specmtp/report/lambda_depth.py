@@ -84,7 +84,10 @@ def _run_json(run: Path, metrics: Json) -> Json:
         "mtp_parameters": metrics["parameters"]["mtp"],
         "seconds": metrics["seconds"],
         "val_loss": final["val/loss_main"],
-        "tokens": {str(gamma): final.get(f"decode/mtp_g{gamma}/tokens_per_target_forward") for gamma in GAMMAS},
+        "tokens": {
+            str(gamma): final[f"decode/mtp_g{gamma}/tokens_per_target_forward"] if metrics["mtp_depth"] else 1.0
+            for gamma in GAMMAS
+        },
     }
 
 

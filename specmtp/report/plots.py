@@ -171,6 +171,9 @@ def speed_and_distortion(ledger: Json) -> Figure | None:
         axis.plot(*at, MARKERS[rule], color=colours[method], mfc=filled, ms=7, label=label)
         axis.annotate(f" {gamma}", at, fontsize=7)
         seen.add(name)
+    if not seen:
+        plt.close(figure)
+        return None
     limit = sum(c["tv_limit"] for c in checks) / len(checks)
     axis.axvline(limit, color="grey", lw=1, ls="--")
     axis.text(limit, axis.get_ylim()[1], " what as many direct\n draws stay under", va="top", fontsize=8, color="grey")

@@ -20,7 +20,7 @@ def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json]
         row: what is kept of a run, from its folder and its record.
 
     Raises:
-        ValueError: no run, one without metrics.json, or runs of several lengths.
+        ValueError: no run, one without metrics.json or a figure that is wanted, or runs of several lengths or texts.
     """
     if not runs:
         raise ValueError("no run was named: give the folders of runs, such as [runs/one,runs/two]")
@@ -28,11 +28,20 @@ def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json]
     steps = sorted({metrics["step"] for metrics in found.values()})
     if len(steps) != 1:
         raise ValueError(f"runs of one length are wanted, got {', '.join(map(str, steps))} steps")
+    corpora = {metrics["corpus"].get("sha256"): metrics["corpus"] for metrics in found.values()}
+    if len(corpora) != 1:
+        raise ValueError(f"runs of one text are wanted, got {', '.join(str(c['name']) for c in corpora.values())}")
+    rows = []
+    for run, metrics in found.items():
+        try:
+            rows.append(row(run, metrics))
+        except KeyError as error:
+            raise ValueError(f"{run} is no such run: its record has no {error.args[0]}") from error
     summary = {
         "device_name": processor(),
         "steps": steps[0],
-        "corpus": next(iter(found.values()))["corpus"],
-        "runs": [row(run, metrics) for run, metrics in found.items()],
+        "corpus": next(iter(corpora.values())),
+        "runs": rows,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, summary)

@@ -131,7 +131,7 @@ function checksCard() {
     group("Samples follow the target's law", checks.sampling, ["rounds", "total variation", "limit", "least p-value", "limit", ""], (c) => [count(c.draws), small(c.tv), small(c.tv_limit), small(Math.min(c.p_value, ...c.p_values_later, c.p_value_preferred ?? 1)), small(c.p_limit)]),
     group("Pairs of symbols follow the target's law", checks.joint || [], ["pairs", "total variation", "limit", "p-value", "limit", ""], (c) => [count(c.n), small(c.tv), small(c.tv_limit), small(c.p_value), small(c.p_limit)]),
     group("Bigrams of long texts", checks.bigram || [], ["tokens", "total variation", "limit", ""], (c) => [count(c.tokens), small(c.tv), small(c.tv_limit)]),
-    group("Graphs draft as their networks do", checks.drafts || [], ["drafts", "largest difference of q", "limit", ""], (c) => [count(c.drafts), small(c.max_abs_diff), small(c.limit)]),
+    group("Graphs draft as their networks do", checks.drafts || [], ["drafts", "differing", "largest difference of q", "limit", ""], (c) => [count(c.drafts), count(c.differing), small(c.max_abs_diff), small(c.limit)]),
     effect ? el("p", {}, `The target's validation loss with the MTP loss ${number(effect.with, 4)}, without ${number(effect.without, 4)}: ${effect.difference > 0 ? "+" : "−"}${number(Math.abs(effect.difference), 4)}, ${plural(effect.seeds, "seed")} each.`) : null);
 }
 

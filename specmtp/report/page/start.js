@@ -15,7 +15,7 @@ function chips() {
 }
 
 const fastestRow = best();
-byId("headline").textContent = !fastestRow ? "" : fastestRow.speedup.verdict === "faster" ? `In this run it made decoding ${speedupText(fastestRow)} times as fast (${fastestRow.label}).` : `In this run no way of guessing was surely faster than plain decoding (best: ${fastestRow.label}, ${speedupText(fastestRow)}×).`;
+byId("headline").textContent = !fastestRow ? "" : (ledger.fastest === undefined ? fastestRow.speedup.verdict === "faster" : ledger.fastest) ? `In this run it made decoding ${speedupText(fastestRow)} times as fast (${fastestRow.label}).` : `In this run no way of guessing was surely faster than plain decoding (best: ${fastestRow.label}, ${speedupText(fastestRow)}×).`;
 if (matchMedia("(max-width: 40rem)").matches) byId("measured-here").open = false;
 byId("chips").append(...chips().map((text) => el("li", {}, text)));
 const redraw = STEPS.map(([title, build], i) => {
