@@ -28,7 +28,13 @@ def test_pictures_are_drawn_and_say_what_they_show(ledger: dict[str, Any], tmp_p
     assert names(files) == {"speedup", "acceptance", "waterfall"} and len(files) == 6
     assert all(f.read_bytes().startswith(b"\x89PNG") for f in files if f.suffix == ".png")
     svg = {f.stem: f.read_text("utf-8") for f in files if f.suffix == ".svg"}
-    assert "MTP, measured" in svg["l_speedup"] and "unexplained" in svg["l_waterfall"]
+    assert all(word in svg["l_speedup"] for word in ("MTP", "draft", "theory")) and "unexplained" in svg["l_waterfall"]
+
+
+def test_distortion_is_drawn_where_a_rule_is_lossy(tmp_path: Path) -> None:
+    for folder, wanted in (("rules_cpu", True), ("drafters_cpu", False)):
+        ledger = json.loads((LEDGER.parent.parent / folder / "ledger.json").read_text("utf-8"))
+        assert ("distortion" in {f.stem.split("_")[-1] for f in draw_plots(ledger, tmp_path / folder)}) == wanted
 
 
 def test_without_drafters_there_is_the_waterfall_of_plain_alone(ledger: dict[str, Any], tmp_path: Path) -> None:

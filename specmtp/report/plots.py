@@ -1,6 +1,6 @@
 """A ledger as pictures, PNG and SVG beside it: python -m specmtp.report.plots ledger.json"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,22 @@ def speedup_by_gamma(ledger: Json) -> Figure | None:
     figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
     colours = _colours(by_method)
     for method, rows in by_method.items():
-        gammas, name, colour = [row["gamma"] for row in rows], method_name(method), colours[method]
+        gammas, colour = [row["gamma"] for row in rows], colours[method]
         values = [row["speedup"]["median"] for row in rows]
-        axis.errorbar(gammas, values, _errors(rows), fmt="o-", capsize=3, color=colour, label=f"{name}, measured")
-        axis.plot(gammas, [row["theory_speedup"] for row in rows], ":", color=colour, label=f"{name}, theory")
+        axis.errorbar(gammas, values, _errors(rows), fmt="o-", capsize=3, color=colour, label=method_name(method))
+        axis.plot(gammas, [row["theory_speedup"] for row in rows], ":", color=colour)
+    axis.plot([], [], ":", color="grey", label="theory")
     axis.axhline(1, color="grey", lw=1)
     axis.set(xlabel="γ, drafts a round", ylabel="speed-up over plain decoding", title=_where(ledger, by_method))
+    axis.set_xticks(sorted({row["gamma"] for rows in by_method.values() for row in rows}))
     axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, **_beside(by_method))
     return figure
+
+
+def _beside(by_method: Mapping[str, Any]) -> Json:
+    """Where a legend goes: beside the picture where there is more in it than lines leave room for."""
+    return {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(by_method) > 2 else {}
 
 
 def acceptance_by_position(ledger: Json) -> Figure | None:
@@ -91,12 +98,14 @@ def acceptance_by_position(ledger: Json) -> Figure | None:
         row = max(rows, key=lambda row: row["gamma"])
         places = [i for i, rate in enumerate(row["acceptance_at"]) if rate is not None]
         rates, colour = [row["acceptance_at"][i] for i in places], colours[method]
-        axis.plot([i + 1 for i in places], rates, "o-", color=colour, label=f"{method_name(method)} γ={row['gamma']}")
-        axis.axhline(row["alpha"], ls=":", color=colour, label=f"its α, as eq. (1) takes it: {row['alpha']:.3f}")
+        name = f"{method_name(method)} γ={row['gamma']}, α {row['alpha']:.3f}"
+        axis.plot([i + 1 for i in places], rates, "o-", color=colour, label=name)
+        axis.axhline(row["alpha"], ls=":", color=colour)
+    axis.plot([], [], ":", color="grey", label="α, as eq. (1) takes it")
     axis.set(xlabel="draft", ylabel="accepted / examined", ylim=(0, 1), title=_where(ledger, by_method))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, **_beside(by_method))
     return figure
 
 
@@ -151,9 +160,11 @@ def speedup_by_batch(ledger: Json) -> Figure | None:
 
 
 def speed_and_distortion(ledger: Json) -> Figure | None:
-    """Tokens a target forward against the total variation of the next two symbols, by accept rule."""
+    """Tokens a target forward against the total variation of the next two symbols, by accept rule; of ledgers with a
+    lossy one.
+    """
     checks = [c for c in ledger["checks"]["joint"] if c["method"] != "plain" and c["backend"] != "uncached"]
-    if len({c.get("rule", TOKEN) for c in checks}) < 2:
+    if all(RULES[c.get("rule", TOKEN)].lossless for c in checks):
         return None
     rows = {(r["method"], r["gamma"], r["backend"], r["rule"]): r for r in ledger["rows"] if r["temperature"] > 0}
     by_row: dict[tuple[Any, ...], list[Json]] = {}
