@@ -15,7 +15,7 @@ from callbacks.decoding_mode import decoding_mode
 from callbacks.ladder import show_page
 from specmtp.analysis.exact_acceptance import Agreement, agreement, paired_logits
 from specmtp.analysis.ladder import RUNGS
-from specmtp.checkpoint import find_newest, load
+from specmtp.checkpoint import checkpoint_file, find_newest, load
 from specmtp.data.seeding import mix
 from specmtp.data.vocabulary import Vocabulary
 from specmtp.data.windows import PAD, VALIDATION_BLOCK, validation_windows
@@ -24,6 +24,7 @@ from specmtp.decoding.loop import Decoder
 from specmtp.decoding.metrics import Acceptance
 from specmtp.decoding.mtp_drafter import MTPDrafter
 from specmtp.decoding.ngram import NGramDrafter
+from specmtp.decoding.rules import RULES, TOKEN
 from specmtp.decoding.sampling import Sampler
 from specmtp.decoding.trace import ACCEPTED, RESAMPLED, Counts, Trace
 from specmtp.nn.gpt import GPT
@@ -47,6 +48,7 @@ class DecodingCallback(Callback, ABC):
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,
+        rule: str = TOKEN,
     ) -> None:
         """
         Args:
@@ -55,6 +57,7 @@ class DecodingCallback(Callback, ABC):
             num_rounds: rounds a prompt.
             temperature: of sampling; 0 is greedy.
             seed: what prompts and noise are drawn from.
+            rule: accept rule; the tags name any other than token.
         """
         counts = {"num_prompts": num_prompts, "num_rounds": num_rounds}
         for name, value in [*counts.items(), *(("gammas", gamma) for gamma in gammas)]:
@@ -62,6 +65,9 @@ class DecodingCallback(Callback, ABC):
                 raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
         if seed < 0:
             raise ValueError(f"{type(self).__name__}: seed must not be negative, got {seed}")
+        if rule not in RULES:
+            raise ValueError(f"{type(self).__name__}: rule must be one of {', '.join(RULES)}, got {rule!r}")
+        self.rule = rule
         self.gammas, self.num_prompts, self.num_rounds = sorted(set(gammas)), num_prompts, num_rounds
         self.sampler, self.seed = Sampler(temperature), seed
         self.folder: str | None = None
@@ -102,11 +108,12 @@ class DecodingCallback(Callback, ABC):
             "alpha_minpq": counts.alpha_minpq,
             **{f"acceptance_at/{i}": rate for i, rate in enumerate(counts.acceptance_at) if drafter.gamma > 1},
         }
-        arm = f"{drafter.name}_g{drafter.gamma}"
+        arm = f"{drafter.name}_g{drafter.gamma}" + (f"_{self.rule}" if self.rule != TOKEN else "")
         logged = {f"decode/{arm}/{name}": v for name, v in values.items() if v is not None}
         logged |= {f"counts/{arm}/{name}": float(getattr(counts, name)) for name in ("rounds", "examined", "accepted")}
         pl_module.log_dict(logged, rank_zero_only=True)
-        if drafter.gamma == self.gammas[0] and isinstance(drafter, DraftModel | MTPDrafter):
+        first = drafter.gamma == self.gammas[0] and self.rule == TOKEN
+        if first and isinstance(drafter, DraftModel | MTPDrafter):
             self._log_ladder(trainer, pl_module, drafter, trace, counts)
 
     def _log_ladder(self, trainer: Trainer, module: Any, drafter: Drafter, trace: Trace, counts: Counts) -> None:
@@ -143,7 +150,7 @@ class DecodingCallback(Callback, ABC):
 
     def _decode(self, trainer: Trainer, module: Any, drafter: Drafter) -> Trace:
         with decoding_mode(trainer, *_nets(module, drafter)):
-            decoder = Decoder(module.net.gpt, drafter, self.sampler)
+            decoder = Decoder(module.net.gpt, drafter, self.sampler, RULES[self.rule].accept)
             state, _ = decoder.prefill(self._prompts(trainer))
             return decoder.run_rounds(state, self.num_rounds, mix(self.seed, trainer.global_rank, drafter.gamma))
 
@@ -167,17 +174,19 @@ class SpeculativeAcceptance(DecodingCallback):
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,
+        rule: str = TOKEN,
     ) -> None:
         """
         Args:
             gammas: drafts a round; one set of tags each.
-            draft: checkpoint of the draft model; none takes the newest of the same vocabulary beside this run.
+            draft: checkpoint or run of the draft model; none takes the newest of the same vocabulary beside this run.
             num_prompts: prompts a process, decoded as one batch.
             num_rounds: rounds a prompt.
             temperature: of sampling; 0 is greedy.
             seed: what prompts and noise are drawn from.
+            rule: accept rule; the tags name any other than token.
         """
-        super().__init__(gammas or [1, 4], num_prompts, num_rounds, temperature, seed)
+        super().__init__(gammas or [1, 4], num_prompts, num_rounds, temperature, seed, rule)
         self.draft = draft
         self._net: GPT | None = None
 
@@ -192,7 +201,7 @@ class SpeculativeAcceptance(DecodingCallback):
                 "train one first (configs/draft.yaml)"
             )
             return
-        checkpoint = load(path)
+        checkpoint = load(checkpoint_file(str(path)))
         if checkpoint.role != "draft":
             raise ValueError(f"SpeculativeAcceptance: {path} holds a {checkpoint.role}, a draft is wanted")
         if checkpoint.vocabulary != vocabulary:
@@ -214,6 +223,7 @@ class MTPAcceptance(DecodingCallback):
         num_rounds: int = 32,
         temperature: float = 1.0,
         seed: int = 0,
+        rule: str = TOKEN,
     ) -> None:
         """
         Args:
@@ -222,8 +232,9 @@ class MTPAcceptance(DecodingCallback):
             num_rounds: rounds a prompt.
             temperature: of sampling; 0 is greedy.
             seed: what prompts and noise are drawn from.
+            rule: accept rule; the tags name any other than token.
         """
-        super().__init__(gammas or [1, 2], num_prompts, num_rounds, temperature, seed)
+        super().__init__(gammas or [1, 2], num_prompts, num_rounds, temperature, seed, rule)
 
     def drafter(self, trainer: Trainer, module: Any, gamma: int) -> Drafter | None:
         return MTPDrafter(module.net, gamma) if module.net.mtp.depth else None

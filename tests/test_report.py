@@ -90,7 +90,7 @@ def test_runs_leave_metrics_scalars_and_a_picture(tmp_path: Path) -> None:
 def test_curves_are_drawn(tmp_path: Path) -> None:
     points = [
         {"step": s, "decode/mtp_g1/acceptance_rate": 0.5, "decode/draft_g4/acceptance_rate": 0.4, "val/loss_main": 2.0}
-        | {"val/loss_kl": 0.1, "val/loss_log_alpha_mtp2": 0.1}
+        | {"val/loss_kl": 0.1, "val/loss_log_alpha_mtp2": 0.1, "decode/mtp_g1_block/acceptance_rate": 0.6}
         for s in (10, 20)
     ]
     (tmp_path / "metrics.json").write_text(json.dumps({"curve": points}))
@@ -98,7 +98,7 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     draw_curves(str(tmp_path / "metrics.json"), str(tmp_path / "a.svg"))
     svg = (tmp_path / "a.svg").read_text("utf-8")
-    assert "MTP" in svg and "draft" in svg
+    assert "MTP" in svg and "draft" in svg and "block verification" in svg
     with pytest.raises(ValueError, match="has no ladder"):
         draw_ladder(str(tmp_path))
     points[0]["ladder/mtp/4_acceptance_rate"] = 0.5

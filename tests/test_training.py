@@ -304,6 +304,17 @@ def test_callback_options() -> None:
             MTPAcceptance(**wrong)
     with pytest.raises(ValueError, match="temperature"):
         MTPAcceptance(temperature=-1)
+    with pytest.raises(ValueError, match="MTPAcceptance: rule must be one of token, block, exact_match, typical"):
+        MTPAcceptance(rule="blocks")
+
+
+def test_other_accept_rules_have_curves_of_their_own(tmp_path: Path) -> None:
+    few = {"num_prompts": 8, "num_rounds": 8}
+    fit(tmp_path, [MTPAcceptance([3], rule=rule, **few) for rule in ("token", "exact_match")], max_steps=5)  # type: ignore[arg-type]
+    found = {tag: values[-1][1] for tag, values in scalars(tmp_path).items()}
+    token, exact = (found[f"decode/mtp_g3{name}/tokens_per_target_forward"] for name in ("", "_exact_match"))
+    assert 1 <= exact < token
+    assert found["counts/mtp_g3_exact_match/rounds"] == 64 and "ladder/mtp/4_acceptance_rate" in found
 
 
 def test_depth_must_fit_the_block(tmp_path: Path) -> None:

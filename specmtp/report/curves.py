@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 from jsonargparse import auto_cli
 
 from specmtp.analysis.ladder import RUNGS
+from specmtp.decoding.rules import RULES
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
 
@@ -30,12 +31,13 @@ def draw_curves(run: str, output: str = "curves.png") -> None:
     curve = _curve(run)
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
     tags = {tag for point in curve for tag in point}
-    arms = sorted({tag.split("/")[1] for tag in tags if tag.startswith("decode/")}, key=_method_and_gamma)
+    arms = sorted({tag.split("/")[1] for tag in tags if tag.startswith("decode/")}, key=_parts)
     for arm in arms:
-        method, gamma = _method_and_gamma(arm)
-        gammas = sorted(g for m, g in map(_method_and_gamma, arms) if m == method)
-        look = {"color": COLOURS.get(method), "label": f"{method_name(method)} γ={gamma}"}
-        line = STYLES[gammas.index(gamma) % len(STYLES)]
+        method, gamma, rule = _parts(arm)
+        own = [other for other in arms if _parts(other)[0] == method]
+        name = f"{method_name(method)} γ={gamma}" + (f", {RULES[rule].title}" if rule else "")
+        look = {"color": COLOURS.get(method), "label": name}
+        line = STYLES[own.index(arm) % len(STYLES)]
         axes[0].plot(*_points(curve, f"decode/{arm}/alpha_minpq"), line, **look)
         axes[0].plot(*_points(curve, f"decode/{arm}/acceptance_rate"), ".", ms=5, color=look["color"])
         axes[1].plot(*_points(curve, f"decode/{arm}/tokens_per_target_forward"), line, marker=".", ms=5, **look)
@@ -95,9 +97,15 @@ def _curve(run: str) -> list[dict[str, float]]:
     return curve
 
 
-def _method_and_gamma(arm: str) -> tuple[str, int]:
-    method, gamma = arm.rsplit("_g", 1)
-    return method, int(gamma)
+def _parts(arm: str) -> tuple[str, int, str]:
+    """Drafter, gamma and accept rule of curves; the usual rule has no name.
+
+    >>> _parts("mtp_g4"), _parts("draft_g2_exact_match")
+    (('mtp', 4, ''), ('draft', 2, 'exact_match'))
+    """
+    found = re.fullmatch(r"(.+)_g(\d+)_?(.*)", arm)
+    assert found is not None
+    return found[1], int(found[2]), found[3]
 
 
 def _points(curve: list[dict[str, float]], tag: str) -> tuple[list[float], list[float]]:
