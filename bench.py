@@ -166,8 +166,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--repeats",
         type=number_or_auto,
-        default=3,
-        help="timed generations an arm and prompt (default: 3); auto: until every speed-up is known within ± 3 %%",
+        default=4,
+        help="timed generations an arm and prompt (default: 4); auto: until every speed-up is known within ± 3 %%",
     )
     add("--seconds", type=float, default=300, help="that --repeats auto may time at most (default: 300)")
     add(
