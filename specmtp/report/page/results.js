@@ -16,7 +16,7 @@ function save(name, type, content) {
 }
 
 function resultsStep(box) {
-  box.append(paragraph("Everything above rests on these rows. A {speed-up} is over the fastest plain decoding under the same conditions; “faster” and “slower” are said only where the 95 % interval lies on one side of 1. The sentence below is stricter: it counts how many arms were tried, for among many one looks fast by chance.", { class: "lead" }));
+  box.append(paragraph("Everything above rests on these rows. A {speed-up} is over the fastest plain decoding under the same conditions; “faster” and “slower” are said only where the 95 % interval lies on one side of 1." + (ledger.fastest === undefined ? "" : " The sentence below is stricter: it counts how many arms were tried, for among many one looks fast by chance."), { class: "lead" }));
   box.append(el("p", { id: "verdict" }, ledger.verdict));
   const backends = [...new Set(rows.map((row) => row.backend))], sets = backends.map((b) => [b, BACKEND[b] || b]);
   if (rows.some((row) => !isSampled(row))) sets.push(["greedy", "temperature 0"]);
