@@ -36,7 +36,7 @@ def lambda_depth_table(summary: Json) -> str:
     lines = [
         "| λ | depth | seeds | main validation loss | "
         + " | ".join(f"tokens / forward, γ={gamma}" for gamma in GAMMAS)
-        + " | MTP parameters | seconds |",
+        + " | MTP parameters | seconds, least |",
         "|---:|---:|---:|" + "---:|" * (len(GAMMAS) + 3),
     ]
     for (weight, depth), runs in _by_setting(summary).items():
@@ -46,7 +46,7 @@ def lambda_depth_table(summary: Json) -> str:
             "1" if depth == 0 else f"{statistics.mean(run['tokens'][str(gamma)] for run in runs):.2f}"
             for gamma in GAMMAS
         ]
-        seconds = statistics.mean(run["seconds"] for run in runs)
+        seconds = min(run["seconds"] for run in runs)
         lines.append(
             f"| {weight:g} | {depth} | {len(runs)} | {statistics.mean(values):.3f}{spread} | {' | '.join(tokens)} "
             f"| {runs[0]['mtp_parameters']:,} | {seconds:.0f} |"
