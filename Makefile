@@ -22,6 +22,7 @@ MACHINE ?= cpu
 .PHONY: demo ledger reference drafters lambda-depth pretrained test check lint gpu-check clean
 
 demo: $(VENV)/.locked
+	@echo "Some minutes of training, then the bench; on a busy machine OMP_NUM_THREADS=1 make demo is much faster."
 	$(BIN)/python train.py --config configs/quick_draft.yaml --ckpt_path last
 	$(BIN)/python train.py --config configs/quick_main.yaml --ckpt_path last
 	$(BIN)/python bench.py --target runs/quick_main --draft runs/quick_draft --backends eager,compile --graph-gammas 1 \
@@ -44,7 +45,7 @@ reference: $(VENV)/.locked
 drafters: $(VENV)/.locked
 	@echo "Drafters trained to be accepted by the reference target, and the accept rules."
 	$(BIN)/python train.py --config configs/draft.yaml --config configs/distill.yaml --model.target $(TARGET) \
-		--ckpt_path last --run_name reference_distilled --trainer.max_steps 2000
+		--ckpt_path last --run_name reference_distilled
 	$(BIN)/python train.py --config configs/mtp_heads.yaml --model.target $(TARGET) \
 		--ckpt_path last --run_name reference_heads
 	$(BIN)/python bench.py $(DRAFTERS) --rules block,exact_match --gammas 1,2,4 --backends compile --draws 40000 \

@@ -1,5 +1,10 @@
 """Check, time and compare all ways of decoding: python bench.py"""
 
+import signal
+
+if __name__ == "__main__":  # Ctrl-C while torch is imported, for seconds, ends without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import json
 import os
@@ -19,7 +24,7 @@ from specmtp.decoding.sampling import Sampler
 from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import BACKENDS, METHODS, PLAIN, TOKEN, UNCACHED
 from specmtp.ledger.build import build_ledger, build_plan, num_steps
-from specmtp.ledger.cells import and_others
+from specmtp.ledger.cells import and_others, baselines_text
 from specmtp.ledger.files import check_writable, write_json, write_text
 from specmtp.ledger.models import choose_models, usual_prompt
 from specmtp.ledger.setup import MOST_PROMPTS, Settings
@@ -78,6 +83,8 @@ class BenchOptions:
             raise ValueError(f"--threads {self.threads}: this machine has {os.cpu_count()} cores")
         if self.pretrained and (self.target or self.draft):
             raise ValueError("--pretrained brings its own target and draft: leave --target and --draft out")
+        if self.plan and self.rules != [TOKEN]:
+            raise ValueError("--plan is about the usual accept rule: leave --rules out")
         if self.seed < 0:
             raise ValueError(f"--seed must not be negative, got {self.seed}")
         for backend in self.backends:
@@ -224,7 +231,8 @@ def show(console: Console, ledger: dict[str, Any], options: BenchOptions) -> Non
     title = (
         f"{where['device_name']} ({where['device']}), {options.dtype}, {options.threads} thread(s)\n"
         f"{options.tokens} tokens after {where['prompt']!r}{and_others(len(where['prompts']) - 1)}, temperature "
-        f"{options.temperature:g}, medians of {where['repeats']} repeats a prompt, 95 % intervals"
+        f"{options.temperature:g}, medians of {where['repeats']} repeats a prompt, 95 % intervals\n"
+        f"measured speed-up: over {baselines_text(ledger['rows'])}"
     )
     show_table(console, ledger["rows"], title)
     if ledger["profile"]:
@@ -270,15 +278,15 @@ def main(args: list[str] | None = None) -> int:
         graph_gammas=options.graph_gammas,
         threads=options.threads,
         profile=options.profile,
-        rules=[TOKEN] if options.plan else list(dict.fromkeys([TOKEN, *options.rules])),
+        rules=list(dict.fromkeys([TOKEN, *options.rules])),
     )
     phases: set[str] = set()
 
     def progress(what: str) -> None:
         bar.update(task, advance=1, description=what)
         phase = what.split()[0]
-        if not notes.is_terminal and phase not in phases:  # a log gets one line a phase
-            notes.print(f"{phase} …")
+        if not notes.is_terminal and phase not in phases:  # a log gets one line a phase, its first step
+            notes.print(f"{what} …")
             phases.add(phase)
 
     with Progress(*Progress.get_default_columns(), console=notes, transient=True, disable=not notes.is_terminal) as bar:

@@ -1,5 +1,10 @@
 """Train a model: python train.py --config configs/main.yaml [--key value …]"""
 
+import signal
+
+if __name__ == "__main__":  # Ctrl-C while torch is imported, for seconds, ends without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import inspect
 import itertools
 import logging

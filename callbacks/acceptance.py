@@ -63,6 +63,8 @@ class DecodingCallback(Callback, ABC):
         for name, value in [*counts.items(), *(("gammas", gamma) for gamma in gammas)]:
             if value < 1:
                 raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
+        if not gammas:
+            raise ValueError(f"{type(self).__name__}: gammas must name at least one, got an empty list")
         if seed < 0:
             raise ValueError(f"{type(self).__name__}: seed must not be negative, got {seed}")
         if rule not in RULES:
@@ -186,7 +188,7 @@ class SpeculativeAcceptance(DecodingCallback):
             seed: what prompts and noise are drawn from.
             rule: accept rule; the tags name any other than token.
         """
-        super().__init__(gammas or [1, 4], num_prompts, num_rounds, temperature, seed, rule)
+        super().__init__([1, 4] if gammas is None else gammas, num_prompts, num_rounds, temperature, seed, rule)
         self.draft = draft
         self._net: GPT | None = None
 
@@ -234,7 +236,7 @@ class MTPAcceptance(DecodingCallback):
             seed: what prompts and noise are drawn from.
             rule: accept rule; the tags name any other than token.
         """
-        super().__init__(gammas or [1, 2], num_prompts, num_rounds, temperature, seed, rule)
+        super().__init__([1, 2] if gammas is None else gammas, num_prompts, num_rounds, temperature, seed, rule)
 
     def drafter(self, trainer: Trainer, module: Any, gamma: int) -> Drafter | None:
         return MTPDrafter(module.net, gamma) if module.net.mtp.depth else None

@@ -1,6 +1,7 @@
 """A user's mistake becomes one sentence and exit code 2; a fault of ours keeps its traceback."""
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ TRACEBACK = "SPECMTP_TRACEBACK"
 @contextmanager
 def one_line_errors(*also: type[Exception]) -> Iterator[None]:
     """Turns ValueError, OSError and the given classes into one line on stderr and exit code 2; Ctrl-C into 130."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # see the entry points
     threading.excepthook = _one_line_of_a_thread
     users_fault: tuple[type[Exception], ...] = (ValueError, OSError, *also)
     try:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import auto_cli
 
 from specmtp.checkpoint import load, read_metrics
 from specmtp.data.corpus import file_sha256
-from specmtp.errors import one_line_errors
+from specmtp.usage import command_line
 
 FOLDER = Path(__file__).parent.parent / "pretrained"
 SUMS = "SHA256SUMS"
@@ -42,11 +41,15 @@ def published_metrics(run: Path) -> dict[str, Any]:
     """A run's record without paths of this machine.
 
     Raises:
-        ValueError: there is no metrics.json.
+        ValueError: there is no metrics.json, or it is not what a run writes.
     """
     metrics = read_metrics(run / "metrics.json")
     if not metrics:
         raise ValueError(f"{run} has no metrics.json: name the folder of a trained run")
+    wanted = {"corpus": dict, "final": dict, "step": int}
+    wrong = [name for name, kind in wanted.items() if not isinstance(metrics.get(name), kind)]
+    if wrong or "name" not in metrics["corpus"]:
+        raise ValueError(f"{run}/metrics.json is not what a run writes: look at its {', '.join(wrong or ['corpus'])}")
     return {**metrics, "corpus": {**metrics["corpus"], "origin": metrics["corpus"]["name"]}}
 
 
@@ -83,5 +86,4 @@ def publish(target: str, draft: str, control: str | None = None, folder: str = "
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(publish)
+    command_line(publish)

@@ -1,11 +1,17 @@
-"""What a wrong option should have been: parser messages boiled down to one sentence, with the nearest name."""
+"""Command lines, and what a wrong option should have been: one sentence, with the nearest name."""
 
 import difflib
+import inspect
 import re
-from collections.abc import Iterable
+from argparse import ArgumentError
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
+from jsonargparse import auto_cli
+
+from specmtp.errors import one_line_errors
 
 _WRAPPINGS = (
     r"Problem with given class_path '[^']*': (?P<inner>.*?)(?: - Expected a <class|$)",
@@ -16,6 +22,19 @@ _UNKNOWN = (
     r"[Oo]ption '(?P<name>[^']+)' is not accepted",
     r"does not accept option '(?P<name>[^']+)'",
 )
+
+
+def command_line(*functions: Callable[..., Any]) -> None:
+    """Calls a function, or the one of several that is named, with the command line's arguments.
+
+    A mistake becomes one sentence and exit code 2.
+    """
+    options = [name for function in functions for name in inspect.signature(function).parameters]
+    with one_line_errors():
+        try:
+            auto_cli(functions[0] if len(functions) == 1 else list(functions), exit_on_error=False)
+        except ArgumentError as error:
+            raise ValueError(plain_sentence(str(error), options)) from error
 
 
 def plain_sentence(message: str, options: Iterable[str]) -> str:
@@ -43,6 +62,7 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
             return f"there is no option '{name}': {hint}"
     if key and key[1] not in message:
         message = f"{key[1]}: {message}"
+    message = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"one of \1 is wanted", message)
     return re.sub(r"\(?<class '([\w.]*\.)?(\w+)'>\)?", r"\2", message.replace('Parser key "', "").replace('":', ":"))
 
 

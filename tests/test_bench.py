@@ -210,6 +210,8 @@ def test_further_drafters_must_fit(tmp_path: Path, models: dict) -> None:
             run_bench(tmp_path, "--drafter", wrong)
     with pytest.raises(ValueError, match="--rules knows token, block"):
         run_bench(tmp_path, "--rules", "blocks")
+    with pytest.raises(ValueError, match="--plan is about the usual accept rule"):
+        run_bench(tmp_path, "--rules", "block", "--plan")
 
 
 def test_other_rules_have_rows_and_a_lossy_one_is_told_apart(tmp_path: Path, models: dict) -> None:

@@ -60,6 +60,7 @@ def fails(capsys: pytest.CaptureFixture, main, args: list[str]) -> str:  # type:
         ({"data.batch_size": 0}, ("data.batch_size", "got 0")),
         ({"trainer.max_steps": 0}, ("trainer.max_steps", "got 0")),
         ({"ckpt_path": "nowhere.ckpt"}, ("nowhere.ckpt",)),
+        ({"ckpt_path": "pretrained/main/checkpoints/last.ckpt"}, ("pretrained", "weights alone")),
         ({"run_name": "../up"}, ("run_name", "../up")),
     ],
 )

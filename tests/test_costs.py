@@ -72,6 +72,11 @@ def test_the_plan_is_the_best_prediction_or_not_to_speculate() -> None:
     assert plan([0.1, 0.1], {1: 1.3, 2: 1.6}, 1.0).gamma is None
 
 
+def test_no_prediction_is_above_tokens_a_round() -> None:
+    """A round timed below a plain step was timed in noise."""
+    assert plan([0.8, 0.7], {1: 0.5, 2: 1.5}, 1.0).speedups[1] == pytest.approx(1.8)
+
+
 def test_rates_are_pooled_over_gammas() -> None:
     def counts(rounds: int, *accepted: int) -> Counts:
         return Counts(len(accepted), rounds, 0, 0, 0, 0, 0, 0, (), (), accepted, 0.0, 0.0)

@@ -85,3 +85,14 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [f.name for f in (tmp_path / "ck").iterdir()] == ["last.ckpt"]
     assert torch.load(tmp_path / "ck" / "last.ckpt", weights_only=True)["global_step"] == 5
+
+
+@pytest.mark.parametrize("script", ["train.py", "bench.py"])
+def test_ctrl_c_while_libraries_are_imported_is_quiet(script: str) -> None:
+    command = [sys.executable, "-X", "importtime", script, "--help"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    next(line for line in process.stderr if "torch" in line)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT and "Traceback" not in words

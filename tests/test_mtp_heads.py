@@ -91,6 +91,15 @@ def test_a_target_may_be_named_by_its_run_and_the_result_is_no_newest_target(tmp
     assert last(tmp_path, "heads").exists() and find_newest(tmp_path / "runs", "target") == target
 
 
+def test_training_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    options = ("--model.optimizer.schedule=constant", "--ckpt_path", "last")
+    heads(tmp_path, "whole", *options, steps=4, interval=2)
+    for steps in (2, 4):
+        heads(tmp_path, "halves", *options, steps=steps, interval=2)
+    whole, halves = (load(last(tmp_path, name)).net.state_dict() for name in ("whole", "halves"))
+    assert all(torch.equal(a, b) for a, b in zip(whole.values(), halves.values(), strict=True))
+
+
 def test_a_target_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="target"):
         train_small(tmp_path, "wrong", "MTPHeadsModule", [])

@@ -59,7 +59,9 @@ def test_batches_are_drawn_where_there_are_several(ledger: dict[str, Any], tmp_p
 
 
 def test_what_is_no_ledger_is_told(tmp_path: Path) -> None:
-    for text in ("", "[1]", "{}", "null"):
+    whole = {"provenance": {"a": 1}, "models": {"a": 1}, "checks": {"a": 1}, "sample": {"a": 1}, "verdict": "x"}
+    shallow, wrong = (json.dumps({**whole, "rows": rows}) for rows in ([1], 1))
+    for text in ("", "[1]", "{}", "null", shallow, wrong):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(ValueError, match="is no ledger"):
             read_ledger(str(tmp_path / "x.json"))

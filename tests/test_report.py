@@ -21,6 +21,7 @@ from specmtp.report.reference import figures
 from specmtp.report.results import collect
 from specmtp.report.seeds import collect as collect_seeds
 from specmtp.report.seeds import seeds_table
+from specmtp.usage import command_line
 
 ROOT = Path(__file__).parent.parent
 QUOTES = re.compile(r"<!-- (\w+): (\S+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
@@ -187,6 +188,49 @@ def test_runs_that_cannot_be_compared_are_told(tmp_path: Path) -> None:
     (tmp_path / "a" / "hparams.yaml").write_text("objective: kl\nown_text: 0\n")
     with pytest.raises(ValueError, match="no such run: its record has no val/alpha_exact"):
         collect_objectives(str(tmp_path / "out"), runs[:1])
+
+
+def test_damaged_records_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.json"
+    for content in ({"a": 1}, {"corpus": None, "final": {}, "step": 1}, {"corpus": {}, "final": {}, "step": 1}):
+        file.write_text(json.dumps(content))
+        with pytest.raises(ValueError, match="is not what a run writes: look at its corpus"):
+            collect_seeds(str(tmp_path / "out"), [str(tmp_path)])
+    for content in ('{"a": 1}', '{"curve": [1]}', '{"curve":'):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=r"metrics\.json is not what a run writes: look at its curve"):
+            draw_curves(str(tmp_path))
+    with pytest.raises(ValueError, match="no run was named"):
+        collect(str(tmp_path / "results"), [])
+    assert not (tmp_path / "results").exists()
+
+
+def test_one_seed_is_no_summary_and_the_older_one_stays(tmp_path: Path) -> None:
+    metrics = {"seed": 1, "step": 9, "final": {}, "curve": [], "corpus": {"name": "c"}}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "seeds.json").write_text("older")
+    with pytest.raises(ValueError, match="at least two seeds"):
+        collect_seeds(str(tmp_path), [str(tmp_path)])
+    assert (tmp_path / "seeds.json").read_text() == "older"
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        ("x --tabel rows", "there is no option 'tabel': did you mean 'table'?"),
+        ("x --table nope", "table: one of 'rows', 'figures'"),
+        ("", "the following arguments are required: ledger"),
+        ("nowhere.json", "there is no ledger at nowhere.json"),
+    ],
+)
+def test_a_wrong_command_line_gets_one_sentence(
+    args: str, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["markdown", *args.split()])
+    with pytest.raises(SystemExit) as stopped:
+        command_line(print_table)
+    told = capsys.readouterr().err.splitlines()
+    assert stopped.value.code == 2 and len(told) == 1 and wanted in told[0]
 
 
 def test_a_drafter_that_failed_has_a_line_without_speed() -> None:

@@ -304,6 +304,8 @@ def test_callback_options() -> None:
             MTPAcceptance(**wrong)
     with pytest.raises(ValueError, match="temperature"):
         MTPAcceptance(temperature=-1)
+    with pytest.raises(ValueError, match="MTPAcceptance: gammas must name at least one"):
+        MTPAcceptance([])
     with pytest.raises(ValueError, match="MTPAcceptance: rule must be one of token, block, exact_match, typical"):
         MTPAcceptance(rule="blocks")
 

@@ -32,6 +32,9 @@ def tokens_a_round(rates_at: Sequence[float | None], gamma: int) -> float:
 def plan(rates_at: Sequence[float | None], round_seconds: Mapping[int, float], plain_seconds: float) -> Plan:
     """The gamma of the highest predicted speed-up, or None where none is above 1.
 
+    A round does all that a plain step does and more: one that was timed below a plain step was timed in noise, and
+    counts as one.
+
     Args:
         rates_at: acceptance by position, up to the largest gamma.
         round_seconds: of a round, by gamma.
@@ -42,6 +45,7 @@ def plan(rates_at: Sequence[float | None], round_seconds: Mapping[int, float], p
     >>> plan([0.1], {1: 1.5}, 1.0).gamma is None
     True
     """
-    speedups = {g: tokens_a_round(rates_at, g) * plain_seconds / s for g, s in round_seconds.items()}
+    cost = {gamma: max(seconds / plain_seconds, 1.0) for gamma, seconds in round_seconds.items()}
+    speedups = {gamma: tokens_a_round(rates_at, gamma) / cost[gamma] for gamma in cost}
     best = max(speedups, key=lambda g: speedups[g])
     return Plan(best if speedups[best] > 1 else None, speedups)

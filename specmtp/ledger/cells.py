@@ -34,6 +34,12 @@ def cells(row: Json) -> list[str]:
     ]
 
 
+def baselines_text(rows: Sequence[Json]) -> str:
+    """What the speed-ups of these rows are over: labels of plain arms."""
+    label = {row["id"]: row["label"] for row in rows}
+    return "; ".join(dict.fromkeys(label[row["speedup"]["baseline"]] for row in rows if row["speedup"]))
+
+
 def speedup_text(row: Json) -> str:
     """A row's measured speed-up with its interval."""
     speedup = row["speedup"]
@@ -77,7 +83,10 @@ def and_others(number: int) -> str:
     return f" and {number} piece{'s' * (number > 1)} of the text" if number else ""
 
 
-PLAN_HEADERS = ("planner", "batch", "γ* predicted", "speed-up\npredicted", "γ that\nmeasured best", "regret")
+PLAN_HEADERS = (
+    "planner", "batch", "γ* predicted", "speed-up predicted,\nover plain of its backend", "γ that\nmeasured best",
+    "regret",
+)  # fmt: skip
 """The columns of the planner's table, as ``plan_cells`` gives them. Speed-ups are over plain of the same backend."""
 
 
@@ -151,8 +160,8 @@ def verdict_line(rows: Sequence[Json]) -> str:
     elif maybe:
         first = max(maybe, key=lambda row: row["speedup"]["median"])
         head = (
-            f"not sure yet: {_with_speedup(first)}, but of {len(timed)} arms one may look so by chance; give more "
-            f"--repeats, with all prompts {pairs_needed(len(timed))} or more"
+            f"not sure yet: {_with_speedup(first)}, but of {len(timed)} arms one may look so by chance: give more "
+            f"--repeats, so that an arm is timed {pairs_needed(len(timed))} times or more over all prompts"
         )
     else:
         head = "do not speculate: no arm is faster than plain decoding here"

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from jsonargparse import auto_cli
-
-from specmtp.errors import one_line_errors
 from specmtp.ledger.files import check_writable, write_text
 from specmtp.report.files import read_ledger
 from specmtp.report.page import page_file, page_html
+from specmtp.usage import command_line
 
 
 def build_page(ledger: str, output: str | None = None) -> None:
@@ -27,5 +25,4 @@ def build_page(ledger: str, output: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(build_page)
+    command_line(build_page)

@@ -1,17 +1,15 @@
 """Training steps as pictures: python -m specmtp.report.curves draw_curves runs/main; draw_ladder for the ladder."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
-from jsonargparse import auto_cli
 
 from specmtp.analysis.ladder import RUNGS
+from specmtp.checkpoint import read_metrics
 from specmtp.decoding.rules import RULES
-from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
+from specmtp.usage import command_line
 
 COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "ngram": "tab:green", "main": "black"}
 STYLES = ("-", "--", ":", "-.")
@@ -90,8 +88,9 @@ def _curve(run: str) -> list[dict[str, float]]:
     file = Path(run) if Path(run).suffix == ".json" else Path(run) / "metrics.json"
     if not file.exists():
         raise ValueError(f"no metrics.json at {file}: name the folder of a run, such as runs/main")
-    metrics: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    curve: list[dict[str, float]] = metrics["curve"]
+    curve = read_metrics(file).get("curve")
+    if not isinstance(curve, list) or not all(isinstance(point, dict) and "step" in point for point in curve):
+        raise ValueError(f"{file} is not what a run writes: look at its curve")
     if not curve:
         raise ValueError(f"{file} has no validation yet")
     return curve
@@ -114,5 +113,4 @@ def _points(curve: list[dict[str, float]], tag: str) -> tuple[list[float], list[
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli([draw_curves, draw_ladder])
+    command_line(draw_curves, draw_ladder)

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-from jsonargparse import auto_cli
 
-from specmtp.errors import one_line_errors
 from specmtp.report.summary import summarise
+from specmtp.usage import command_line
 
 Json = dict[str, Any]
 GAMMAS = (1, 2, 4)
@@ -26,9 +25,8 @@ def collect(folder: str, runs: list[str]) -> None:
     Raises:
         ValueError: as ``summarise``.
     """
-    summary = summarise(Path(folder) / "lambda_depth.json", runs, _run_json)
+    summary = summarise(Path(folder) / "lambda_depth.json", runs, _run_json, lambda_depth_table)
     draw(summary, Path(folder) / "lambda_depth.png")
-    print(lambda_depth_table(summary))
 
 
 def lambda_depth_table(summary: Json) -> str:
@@ -99,5 +97,4 @@ def _by_setting(summary: Json) -> dict[tuple[float, int], list[Json]]:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(collect)
+    command_line(collect)

@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from jsonargparse import auto_cli
-
-from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
 from specmtp.ledger.cells import HEADERS, and_others, cells
 from specmtp.report.batches import batch_table
@@ -13,6 +10,7 @@ from specmtp.report.costs import profile_table
 from specmtp.report.drafters import drafters_table, rules_table
 from specmtp.report.files import read_ledger
 from specmtp.report.reference import comparison_table, figures_table
+from specmtp.usage import command_line
 
 
 def markdown_table(ledger: dict[str, Any]) -> str:
@@ -80,5 +78,4 @@ def print_table(ledger: str, table: Table = "rows") -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(print_table)
+    command_line(print_table)

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import auto_cli
 
-from specmtp.errors import one_line_errors
 from specmtp.report.summary import summarise
+from specmtp.usage import command_line
 
 Json = dict[str, Any]
 USUAL = "cross_entropy"
@@ -25,7 +24,7 @@ def collect(folder: str, runs: list[str]) -> None:
     Raises:
         ValueError: as ``summarise``, or a run had no target.
     """
-    print(objectives_table(summarise(Path(folder) / "objectives.json", runs, _run_json)))
+    summarise(Path(folder) / "objectives.json", runs, _run_json, objectives_table)
 
 
 def objectives_table(summary: Json) -> str:
@@ -71,5 +70,4 @@ def _run_json(run: Path, metrics: Json) -> Json:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(collect)
+    command_line(collect)

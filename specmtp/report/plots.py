@@ -9,16 +9,15 @@ import matplotlib
 matplotlib.use("agg")  # no window, and no display needed
 
 import matplotlib.pyplot as plt
-from jsonargparse import auto_cli
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from specmtp.analysis.waterfall import NAMES
 from specmtp.decoding.rules import RULES, TOKEN
-from specmtp.errors import one_line_errors
 from specmtp.ledger.arms import method_name
 from specmtp.report.batches import batch_rows
 from specmtp.report.files import read_ledger
+from specmtp.usage import command_line
 
 Json = dict[str, Any]
 COLOURS = {"draft": "tab:orange", "mtp": "tab:blue", "ngram": "tab:green", "plain": "black"}
@@ -246,5 +245,4 @@ def plot_file(ledger: str) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(plot_file)
+    command_line(plot_file)

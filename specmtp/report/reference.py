@@ -113,8 +113,13 @@ def comparison_table(ledger: Json) -> str:
 
     The arm is the compiled one where there is one; its speed-up is over the fastest plain arm, the twin's over the
     plain twin.
+
+    Raises:
+        ValueError: there are no such twins.
     """
     rows = {row["id"]: row for row in ledger["rows"]}
+    if not any(name.endswith("_uncached") for name in rows):
+        raise ValueError("the ledger has no rows without a cache: python bench.py --arms draft,mtp,uncached adds them")
     lines = [
         "| method | tokens / forward, reference | here | α, reference | here | speed-up, reference | here, no cache | "
         "here | ms / token, no cache | here | cache and graph are worth |",

@@ -3,13 +3,13 @@
 import csv
 from pathlib import Path
 
-from jsonargparse import auto_cli
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from specmtp.errors import one_line_errors
 from specmtp.ledger.files import write_json
 from specmtp.pretrained import published_metrics
 from specmtp.report.curves import draw_curves, draw_ladder
+from specmtp.report.summary import NO_RUN
+from specmtp.usage import command_line
 
 
 def collect(folder: str, runs: list[str]) -> None:
@@ -20,8 +20,10 @@ def collect(folder: str, runs: list[str]) -> None:
         runs: folders of runs.
 
     Raises:
-        ValueError: a run has no metrics.json.
+        ValueError: no run, or one without metrics.json.
     """
+    if not runs:
+        raise ValueError(NO_RUN)
     to = Path(folder)
     to.mkdir(parents=True, exist_ok=True)
     for run in map(Path, runs):
@@ -46,5 +48,4 @@ def scalars(run: Path) -> list[tuple[str, int, float]]:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(collect)
+    command_line(collect)

@@ -4,10 +4,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import auto_cli
-
-from specmtp.errors import one_line_errors
 from specmtp.report.summary import summarise
+from specmtp.usage import command_line
 
 Json = dict[str, Any]
 FIGURES = {
@@ -32,12 +30,18 @@ def collect(folder: str, runs: list[str]) -> None:
     Raises:
         ValueError: as ``summarise``.
     """
-    print(seeds_table(summarise(Path(folder) / "seeds.json", runs, _run_json)))
+    summarise(Path(folder) / "seeds.json", runs, _run_json, seeds_table)
 
 
 def seeds_table(summary: Json) -> str:
-    """Figures by seed, their mean and their standard deviation, as Markdown."""
+    """Figures by seed, their mean and their standard deviation, as Markdown.
+
+    Raises:
+        ValueError: there is but one seed.
+    """
     seeds = summary["runs"]
+    if len({s["seed"] for s in seeds}) < 2:
+        raise ValueError("runs of at least two seeds are wanted")
     lines = [
         f"| after {summary['steps']} steps, seed | " + " | ".join(str(s["seed"]) for s in seeds) + " | mean | ± |",
         "|---|" + "---:|" * (len(seeds) + 2),
@@ -55,5 +59,4 @@ def _run_json(run: Path, metrics: Json) -> Json:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
-        auto_cli(collect)
+    command_line(collect)

@@ -9,21 +9,23 @@ from specmtp.ledger.provenance import processor
 from specmtp.pretrained import published_metrics
 
 Json = dict[str, Any]
+NO_RUN = "no run was named: give the folders of runs, such as [runs/one,runs/two]"
 
 
-def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json]) -> Json:
-    """Writes and returns a summary of runs that differ in what their rows name alone.
+def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json], table: Callable[[Json], str]) -> Json:
+    """Prints, writes and returns a summary of runs that differ in what their rows name alone.
 
     Args:
         file: where it goes; folders are made.
         runs: folders of runs.
         row: what is kept of a run, from its folder and its record.
+        table: of a summary, as Markdown; what it refuses is not written.
 
     Raises:
         ValueError: no run, one without metrics.json or a figure that is wanted, or runs of several lengths or texts.
     """
     if not runs:
-        raise ValueError("no run was named: give the folders of runs, such as [runs/one,runs/two]")
+        raise ValueError(NO_RUN)
     found = {Path(run): published_metrics(Path(run)) for run in runs}
     steps = sorted({metrics["step"] for metrics in found.values()})
     if len(steps) != 1:
@@ -43,6 +45,7 @@ def summarise(file: Path, runs: Sequence[str], row: Callable[[Path, Json], Json]
         "corpus": next(iter(corpora.values())),
         "runs": rows,
     }
+    print(table(summary))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, summary)
     return summary

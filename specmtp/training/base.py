@@ -133,6 +133,11 @@ class LanguageModule(LightningModule):
         optimizer, schedule = make_optimizer(self.net, self.optimizer_config, self.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint says of its network."""
+        return pack(self.net, self.role, self.vocabulary)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["specmtp"] = pack(self.net, self.role, self.vocabulary)
+        checkpoint["specmtp"] = self.description
         checkpoint["data"] = self.trainer.datamodule.settings  # type: ignore[attr-defined]

@@ -184,9 +184,9 @@ class MTPHeadsModule(DistilledModule):
         self.net.gpt.eval()  # what is frozen has no dropout
         return self
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["specmtp"][HEADS_OF] = self.distilled["target_sha256"]
+    @property
+    def description(self) -> dict[str, Any]:
+        return super().description | {HEADS_OF: self.distilled["target_sha256"]}
 
     def losses(self, ids_BW: Tensor) -> dict[str, LossSum]:
         logits = self.net(ids_BW[:, :-1].clamp(min=0), num_drafts=self.num_drafts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specmtp.checkpoint import load, pack
+from specmtp.checkpoint import load
 from specmtp.data.datamodule import TextDataModule
 from specmtp.training.base import LanguageModule
 
@@ -42,11 +42,13 @@ def check_same_training(file: Path, model: LanguageModule, data: TextDataModule)
     """The step a checkpoint stands at; refuses to go on with another model, text or optimiser than it began with.
 
     Raises:
-        ValueError: a setting differs; both values are named.
+        ValueError: a setting differs, and both values are named; or there is nothing but weights.
     """
     saved = torch.load(file, map_location="cpu", weights_only=True)
+    if not {"hyper_parameters", "optimizer_states", "loops"} <= set(saved):
+        raise ValueError(f"{file} holds weights alone: a training goes on from the checkpoint of a run")
     before = {**saved["hyper_parameters"], **saved["specmtp"], "data": saved.get("data")}
-    now = {**model.hparams, **pack(model.net, model.role, model.vocabulary), "data": before["data"] and data.settings}
+    now = {**model.hparams, **model.description, "data": before["data"] and data.settings}
     for name, (old, new) in flat_differences(before, now).items():
         raise ValueError(
             f"{file} was trained with {name} {old!r}, and this configuration says {new!r}: continue with the run's own "
