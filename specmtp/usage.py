@@ -42,6 +42,8 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
 
     >>> plain_sentence("unrecognized arguments: --gama 4", ["gammas", "tokens"])
     "there is no option 'gama': did you mean 'gammas'?"
+    >>> plain_sentence("unrecognized arguments: --modle.mtp_depth 2", ["model.mtp_depth"])
+    "there is no option 'modle.mtp_depth': did you mean 'model.mtp_depth'?"
     """
     message = (
         " ".join(message.split()).split(" - Not a valid subclass of ")[0].split(" - Expected a <class 'NoneType'>")[0]
@@ -55,6 +57,8 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
             name = found["name"]
             short = {re.split(r"[. ]", option)[-1]: option for option in options}
             own = name.rsplit(".", 1)[-1]
+            if own in short and name != short[own] and difflib.SequenceMatcher(None, name, short[own]).ratio() > 0.8:
+                return f"there is no option '{name}': did you mean '{short[own]}'?"
             if own in short:
                 return f"there is no option '{name}' here: '{short[own]}' is another part's or another model's"
             near = difflib.get_close_matches(own, short, n=1, cutoff=0.5)
@@ -62,6 +66,8 @@ def plain_sentence(message: str, options: Iterable[str]) -> str:
             return f"there is no option '{name}': {hint}"
     if key and key[1] not in message:
         message = f"{key[1]}: {message}"
+    if found := re.fullmatch(r"(\w+): the following arguments are required: ([\w, ]+)", message):
+        return " and ".join(f"--{found[1]}.{name}" for name in found[2].split(", ")) + " must be given"
     message = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"one of \1 is wanted", message)
     return re.sub(r"\(?<class '([\w.]*\.)?(\w+)'>\)?", r"\2", message.replace('Parser key "', "").replace('":', ":"))
 
