@@ -52,7 +52,7 @@ def test_a_verdict_counts_the_arms_that_were_tried() -> None:
         verdict = verdict_line(rows)
         named += verdict.startswith("fastest") or "slower than plain" in verdict
         looked += any(r["speedup"]["verdict"] == "faster" for r in rows)
-        assert ("give more --repeats, with all prompts 11 or more" in verdict) == verdict.startswith("not sure yet")
+        assert ("so that an arm is timed 11 times or more" in verdict) == verdict.startswith("not sure yet")
     assert named <= 200 * 0.05 and looked > 200 * 0.2
 
 

@@ -24,13 +24,13 @@ def read_ledger(path: str) -> Json:
         raise ValueError(f"{file} is no ledger of bench.py: it is not JSON") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} is no ledger of bench.py")
+    if lacks := [name for name in NEEDED if not content.get(name)]:
+        raise ValueError(f"{file} is no ledger of bench.py: it has no {', '.join(lacks)}")
     shapes = {"provenance": dict, "models": dict, "checks": dict, "rows": list, "sample": dict, "verdict": str}
-    wrong = [name for name, kind in shapes.items() if content.get(name) and not isinstance(content[name], kind)]
-    rows = [] if "rows" in wrong else content.get("rows") or []
+    wrong = [name for name, kind in shapes.items() if not isinstance(content[name], kind)]
+    rows = [] if "rows" in wrong else content["rows"]
     if not all(isinstance(row, dict) and {"id", "method", "speedup"} <= set(row) for row in rows):
         wrong.append("rows")
     if wrong:
         raise ValueError(f"{file} is no ledger of bench.py: look at its {', '.join(wrong)}")
-    if lacks := [name for name in NEEDED if not content.get(name)]:
-        raise ValueError(f"{file} is no ledger of bench.py: it has no {', '.join(lacks)}")
     return content
