@@ -203,7 +203,7 @@ class SpeculativeAcceptance(DecodingCallback):
                 "train one first (configs/draft.yaml)"
             )
             return
-        checkpoint = load(checkpoint_file(str(path)))
+        checkpoint = load(checkpoint_file(path))
         if checkpoint.role != "draft":
             raise ValueError(f"SpeculativeAcceptance: {path} holds a {checkpoint.role}, a draft is wanted")
         if checkpoint.vocabulary != vocabulary:

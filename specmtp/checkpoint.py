@@ -108,7 +108,7 @@ def _open(path: Path, raw: dict[str, Any], entry: dict[str, Any], with_mtp: bool
     return Checkpoint(path, entry["role"], vocabulary, net, int(raw["global_step"]), file_sha256(path), tuple(notes))
 
 
-def checkpoint_file(path: str) -> Path:
+def checkpoint_file(path: str | Path) -> Path:
     """A checkpoint file, given itself or by its run's folder.
 
     Raises:

@@ -11,7 +11,7 @@ ROOMS = [
     "specmtp.pretrained", "specmtp.checkpoint", "specmtp.decoding", "specmtp.nn", "specmtp.data",
 ]  # fmt: skip
 SHARED = {"specmtp.errors", "specmtp.usage"}
-"""Plain helpers of the entry points, which import nothing of the project."""
+"""Plain helpers of the entry points, which import nothing of the project but each other."""
 LIGHTNING = {"train", "callbacks", "specmtp.training", "specmtp.data"}
 
 

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from specmtp.ledger.arms import PLAIN, Arm
 from specmtp.ledger.parts import PARTS
 from specmtp.ledger.profile import is_profiled
-
-Json = dict[str, Any]
+from specmtp.ledger.rows import Json
 
 HEADERS = (
     "method", "target\nforwards", "draft\nforwards", "tokens /\nforward", "α", "Σ min\n(p,q)", "eq. (1)\ntokens", "c",
@@ -123,7 +121,8 @@ def tried(rows: Sequence[Json]) -> list[Json]:
 
 def fastest_row(rows: Sequence[Json]) -> Json | None:
     """Of the rows tried the one of highest speed-up that is faster than plain beyond doubt, if any is."""
-    found = [row for row in tried(rows) if beyond_doubt(row, "faster", len(tried(rows)))]
+    timed = tried(rows)
+    found = [row for row in timed if beyond_doubt(row, "faster", len(timed))]
     return max(found, key=lambda row: row["speedup"]["median"], default=None)
 
 

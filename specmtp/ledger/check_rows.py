@@ -1,7 +1,6 @@
 """Exactness checks of the ledger as plain data."""
 
 from dataclasses import asdict
-from typing import Any
 
 from specmtp.analysis.bigram_check import BigramCheck
 from specmtp.analysis.exactness import GreedyCheck
@@ -9,8 +8,7 @@ from specmtp.analysis.joint_check import JointCheck
 from specmtp.analysis.sampling_check import SamplingCheck
 from specmtp.analysis.twin_check import TwinCheck
 from specmtp.ledger.arms import Arm
-
-Json = dict[str, Any]
+from specmtp.ledger.rows import Json
 
 
 def greedy_json(arm: Arm, check: GreedyCheck) -> Json:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-NEEDED = ("provenance", "models", "checks", "rows", "sample", "verdict")
+NEEDED = {"provenance": dict, "models": dict, "checks": dict, "rows": list, "sample": dict, "verdict": str}
 """What no ledger is without."""
 
 
@@ -26,8 +26,7 @@ def read_ledger(path: str) -> Json:
         raise ValueError(f"{file} is no ledger of bench.py")
     if lacks := [name for name in NEEDED if not content.get(name)]:
         raise ValueError(f"{file} is no ledger of bench.py: it has no {', '.join(lacks)}")
-    shapes = {"provenance": dict, "models": dict, "checks": dict, "rows": list, "sample": dict, "verdict": str}
-    wrong = [name for name, kind in shapes.items() if not isinstance(content[name], kind)]
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(content[name], kind)]
     rows = [] if "rows" in wrong else content["rows"]
     if not all(isinstance(row, dict) and {"id", "method", "speedup"} <= set(row) for row in rows):
         wrong.append("rows")

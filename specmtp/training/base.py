@@ -76,9 +76,9 @@ class LanguageModule(LightningModule):
         return total_loss(losses, self.mtp_weight)
 
     @property
-    def lookahead(self) -> dict[str, int]:
-        """Drafts that are trained for, by the option that says so."""
-        return {"mtp_depth": self.net.mtp.depth}
+    def lookahead(self) -> tuple[str, int]:
+        """The option that says how many drafts are trained for, and their number."""
+        return "mtp_depth", self.net.mtp.depth
 
     def validation_objective(self, values: dict[str, Tensor]) -> Tensor:
         """What the best checkpoint is best in, from the mean validation losses."""
@@ -86,12 +86,12 @@ class LanguageModule(LightningModule):
 
     def setup(self, stage: str) -> None:
         block = self.trainer.datamodule.block_size  # type: ignore[attr-defined]
-        for name, ahead in self.lookahead.items():
-            if ahead >= min(block, VALIDATION_BLOCK):
-                raise ValueError(
-                    f"{name} must be below block_size and below {VALIDATION_BLOCK}, the length of validation windows; "
-                    f"got {ahead} and block_size {block}"
-                )
+        name, ahead = self.lookahead
+        if ahead >= min(block, VALIDATION_BLOCK):
+            raise ValueError(
+                f"{name} must be below block_size and below {VALIDATION_BLOCK}, the length of validation windows; "
+                f"got {ahead} and block_size {block}"
+            )
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         """Seeds the global RNG for dropout from (seed, step, micro-batch, rank): a resumed run draws the same masks."""

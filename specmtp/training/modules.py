@@ -171,8 +171,8 @@ class MTPHeadsModule(DistilledModule):
         )
 
     @property
-    def lookahead(self) -> dict[str, int]:
-        return {"num_drafts": self.num_drafts}
+    def lookahead(self) -> tuple[str, int]:
+        return "num_drafts", self.num_drafts
 
     @property
     def _drafts(self) -> dict[str, str]:
